@@ -58,19 +58,6 @@ def test_the_approximation_never_exceeds_the_matrix_and_is_it_on_the_basis():
     assert len(nystrom(Q[3:6], np.zeros((3, 12)))[0]) == 0
 
 
-def test_the_space_is_that_of_the_powers_of_the_matrix():
-    S, _ = matrix(0.9 ** np.arange(40))
-    start = np.random.default_rng(1).standard_normal((3, 40))
-    space = space_of(S, start, 4)
-    powers = np.concatenate([start @ np.linalg.matrix_power(S, i) for i in range(4)])
-    assert_allclose(space.basis @ space.basis.T, np.eye(12), atol=1e-12)
-    assert subspace_distance(space.basis, np.linalg.qr(powers.T)[0].T) < 1e-7
-    assert_allclose(space.products, space.basis @ S, atol=1e-13)
-    whole = space_of(S[:5, :5], start[:, :5], 2)  # 5 = 3 + 2 directions
-    assert whole.basis.shape == (5, 5)
-    assert whole.block.shape == (0, 5)
-
-
 def test_the_bound_of_a_cut_is_reached():
     # E of one direction and trace t, between the last kept and the next one
     gap, t = 2.0, 1.2

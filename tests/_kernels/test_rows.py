@@ -16,8 +16,7 @@ from fedpca_sklearn import FederatedPowerPCA, StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import rows, thin_products
 from fedpca_sklearn._kernels.rotations import RandomWalk, SteadyRotation, random_rotation
 from fedpca_sklearn._kernels.rows import coordinates_and_norms, scatter_about, scatter_product
-from fedpca_sklearn._kernels.sizes import row_slices, rows_within, slices_of
-from fedpca_sklearn._kernels.thin_products import in_pieces, product_with
+from fedpca_sklearn._kernels.thin_products import in_pieces
 
 KINDS = [np.asarray, np.asfortranarray, sp.csr_array, sp.csr_matrix, sp.csc_array]
 
@@ -134,39 +133,6 @@ def test_pieces_are_the_product(n, d, k, dtype, order):
     assert_array_equal(in_pieces(V)(Z), Z.astype(int) @ V.T.astype(int))
 
 
-@pytest.mark.parametrize("possible", [True, False])
-@pytest.mark.parametrize(
-    ("n", "d", "k", "pays"),
-    [
-        (10_000, 2_000, 36, True),
-        (10_000, 2_000, 49, False),  # 48.8 ms in pieces beside 48.3, of 784 features
-        (100, 1_000, 10, False),  # small as it is
-        (101, 1_000, 10, True),
-        (101, 40_000, 10, False),  # sums of many pieces are rounded more often
-    ],
-)
-def test_pieces_are_for_few_vectors_of_many_rows(n, d, k, pays, possible, monkeypatch):
-    seen = []
-    monkeypatch.setattr(thin_products, "in_pieces", seen.append)
-    monkeypatch.setattr(thin_products, "multiplies_in_place", lambda: possible)
-    for n_threads in (2, 1):  # of BLAS, which share the whole
-        monkeypatch.setattr(thin_products, "usable_threads", lambda m=n_threads: m)
-        product_with(np.ones((k, d)), n)
-        assert bool(seen) == (pays and possible and n_threads == 1)
-
-
-@pytest.mark.parametrize(
-    ("names", "in_place"), [({"Haswell", ""}, False), ({"SkylakeX"}, True), (set(), False)]
-)
-def test_kernels_are_known_by_their_names(names, in_place, monkeypatch):
-    monkeypatch.setattr(thin_products, "blas_architectures", lambda: names)
-    thin_products.multiplies_in_place.cache_clear()
-    try:
-        assert thin_products.multiplies_in_place() == in_place
-    finally:
-        thin_products.multiplies_in_place.cache_clear()
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("n", [0, 1_100, 1_101, 3_000])
 def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
@@ -206,28 +172,6 @@ def test_a_mean_that_is_taken_off_after_the_product_costs_no_digit(mean, order, 
 
 
 # -------------------------------------------------------------------------- slices, rotations
-
-
-@examples
-@given(
-    n=st.integers(0, 50),
-    d=st.integers(0, 50),
-    size=st.integers(1, 60),
-    entries=st.integers(1, 300),
-    least=st.integers(1, 5),
-)
-def test_slices_are_the_parts_of_a_list_in_order_of_bounded_size(n, d, size, entries, least):
-    X = np.arange(n * d).reshape(n, d)
-    parts = [X[part] for part in slices_of(n, size)]
-    assert_array_equal(np.concatenate([X[:0], *parts]), X)
-    assert [len(part) for part in parts] == [size] * (n // size) + [n % size] * (n % size > 0)
-    parts = [X[part] for part in row_slices(n, d, entries, least)]
-    assert_array_equal(np.concatenate([X[:0], *parts]), X)
-    for part in parts:
-        assert len(part) <= least or part.size <= entries
-    for part in parts[:-1]:  # one row more would be too much
-        assert len(part) == rows_within(d, entries, least)
-        assert (len(part) + 1) * max(d, 1) > entries
 
 
 def generator(angles, signs):

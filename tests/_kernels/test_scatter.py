@@ -15,8 +15,7 @@ from fedpca_sklearn import StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn._kernels.deflation import largest_left
 from fedpca_sklearn._kernels.precision import precisions
-from fedpca_sklearn._kernels.scatter import add_rows, of_few_digits, row_scatter
-from fedpca_sklearn._kernels.sizes import threads_of_scatter
+from fedpca_sklearn._kernels.scatter import of_few_digits, row_scatter
 from fedpca_sklearn.metrics import subspace_distance
 
 F8, F4 = np.dtype("f8"), np.dtype("f4")
@@ -64,7 +63,7 @@ def power_law(n, d, alpha, seed=0):
 # -------------------------------------------------------------------------- the matrix
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     n=st.sampled_from([1, 7, 64, 300, 3000]),
     d=st.one_of(*[st.integers(2, 40)] * 4, st.just(1100)),
@@ -145,12 +144,6 @@ def test_a_mean_that_no_sampled_row_shows_is_found_in_a_second_pass():
     assert not G[:, 2:5:2].any()
 
 
-def test_scaled_rows_are_added_to_a_lower_triangle():
-    M, s = np.random.default_rng(0).standard_normal((70, 9)), np.linspace(1, 2, 70)
-    G = add_rows(np.asfortranarray(np.eye(9)), M, s)
-    assert_allclose(np.tril(G), np.tril(np.eye(9) + (s[:, None] * M).T @ (s[:, None] * M)))
-
-
 @pytest.mark.parametrize("convert", [np.array, np.asfortranarray, sp.csr_array])
 @pytest.mark.parametrize("dtype", [F8, F4])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -184,18 +177,6 @@ def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch, 
     X[5, 3], X[4000, 7], X[9, 1] = np.inf, np.nan, 1e30  # which no thread complains of
     row_scatter(X, None, len(X), False, dtype)
     assert not recwarn.list
-
-
-def test_a_thread_has_rows_enough_and_all_together_not_too_much_memory():
-    for n, d, most, threads in (
-        (1000, 100, 8, 1),
-        (1024, 100, 8, 2),
-        (10**6, 100, 8, 8),
-        (10**6, 1024, 64, 8),
-        (10**6, 1025, 64, 1),
-        (10**6, 100, 1, 1),
-    ):
-        assert threads_of_scatter(n, d, most) == threads
 
 
 # -------------------------------------------------------------------------- precisions
@@ -282,8 +263,9 @@ def test_small_columns_keep_scatter_and_mean_whatever_the_sample_shows(made):
     assert_allclose(pca.subspace_.column_scatter, np.diagonal(G), rtol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("d", "r", "alpha"), [(6, 4, 1.6), (9, 6, 1.5), (80, 9, 1.4)])
+@pytest.mark.parametrize(
+    ("d", "r", "alpha", "seed"), [(6, 4, 1.6, 0), (9, 6, 1.5, 1), (80, 9, 1.4, 2)]
+)
 def test_rows_that_repeat_one_after_the_other_lose_no_more(d, r, alpha, seed):
     """Found from outside: sums in float32 rounded equal rows alike, up to 1e-3 of a direction."""
     rng = np.random.default_rng(seed)  # rows of a few kinds, sorted, as of a table of groups
@@ -339,13 +321,3 @@ def test_how_many_directions_are_taken_off():
     assert precisions(X, F8, 10, V[:12], np.ones(12)) == [(F8, None)]
     # of few columns none are taken off: products in float64 take as long
     assert tries(power_law(50_000, 63, 2.5), 12) == [exact]
-
-
-@pytest.mark.parametrize(
-    ("alpha", "found"), [(0.5, (F4, 0)), (1.5, (F4, 4)), (2.5, (F8, 0)), (4.0, (F8, 0))]
-)
-def test_a_sample_that_takes_too_long_is_replaced_by_fewer_rows(alpha, found):
-    X = power_law(8_000, 300, alpha)
-    assert tries(X, 60)[0] == found
-    assert tries(X, 60)[-1] == (F8, 0)
-    assert tries(X[:300], 60) == [(F4, 0), (F8, 0)]  # even that would take too long

@@ -105,6 +105,7 @@ ROWS = np.random.default_rng(0).standard_normal((120, 40)) * np.arange(1, 41)
 WIDE = np.random.default_rng(0).standard_normal((40, 530))
 SITES = [Subspace.from_rows(rows) for rows in np.split(ROWS, 4)]
 SMALL = """
+StreamingPCA(3).fit(ROWS)
 OnlineDistributedPCA(3).fit(ROWS)
 OnlineDistributedPCA(3, average="steps").partial_fit(ROWS)
 FederatedPCA(3, merge=SubspaceMerge("svd", fan_in=2), n_clients=4).fit(ROWS)

@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 from helpers import random_basis
-from numpy.testing import assert_allclose
 
 from fedpca_sklearn import (
-    GROUSE,
-    AlternatingProjections,
     FederatedPowerPCA,
     Subspace,
-    SubspaceTracker,
     VerticalFederatedKernelPCA,
     projected_sparse_recovery,
 )
 from fedpca_sklearn._kernels import linalg, tolerances
-from fedpca_sklearn._kernels.missing import coordinates
 
 EPS = np.finfo(np.float64).eps
 
@@ -59,10 +54,7 @@ def test_a_basis_that_is_nearly_orthonormal_or_was_stored_in_float32_is_taken():
     def recovery(V):
         return projected_sparse_recovery(np.ones((4, 20)), V, xi=1.0)
 
-    for take, V, off, too_far in (
-        (summary, basis(3, 20), 1e-8, 1e-5),
-        (recovery, stored, 0, 1e-4),
-    ):
+    for take, V, off, too_far in ((summary, basis(3, 20), 1e-8, 1e-5), (recovery, stored, 0, 1e-4)):
         V[0] *= 1 + off / 2
         take(V)
         V[0] *= 1 + too_far / 2
@@ -94,43 +86,3 @@ def test_rounds_and_kernels_find_what_their_matrices_resolve(found):
     kernel.fit(np.concatenate([rows, -rows]))
     for values in (rounds.explained_variance_, kernel.eigenvalues_):
         assert np.count_nonzero(values) == found
-
-
-# -------------------------------------------------------------------- rows with holes, outliers
-
-
-@pytest.mark.parametrize(("size", "determined"), [(1e-4, True), (1e-6, False)])
-def test_entries_that_hardly_determine_a_coordinate_leave_it_out(size, determined):
-    V = np.array([[0.0, 0, 1, 0], [1, size, 0, 0]]) / np.array([[1], [np.hypot(1, size)]])
-    z = np.array([5.0, 2.0]) @ V
-    z[0] = np.nan
-    C, gain = coordinates(z[None], V)
-    assert_allclose(C[0], [5, 2] if determined else [5, 0], atol=1e-6)
-    assert np.isfinite(gain[0]) == determined
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_that_amplify_noise_do_not_count_in_a_trackers_variances(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((2200, 3)) * [3, 2, 1] @ basis(3, 20, seed)
-    X += 0.1 * rng.standard_normal(X.shape)  # 20 dB below the third component
-    X[200:][rng.random((2000, 20)) < 0.75] = np.nan
-    model = GROUSE(3, center=False, random_state=0).fit(X)
-    assert_allclose(model.explained_variance_, [9, 4, 1], rtol=0.2)
-    rng = np.random.default_rng(seed)
-    B = rng.standard_normal((3, 30))
-    B[2, 5:] *= 1e-3  # without the first five entries a gain of 1e5
-    X = rng.standard_normal((1200, 3)) * [3, 2, 1] @ B + 0.05 * rng.standard_normal((1200, 30))
-    want = np.linalg.svd(X, compute_uv=False)[:3] ** 2 / len(X)
-    X[rng.random(1200) < 0.5, :5] = np.nan
-    model = SubspaceTracker(3, center=False, batch_size=60).fit(X)
-    assert_allclose(model.explained_variance_, want, rtol=0.5)
-
-
-def test_normal_noise_has_no_outliers():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 40))
-    noisy = X + 0.01 * rng.standard_normal(X.shape)
-    noisy[7, 9] += 0.15
-    model = AlternatingProjections(3).fit(noisy)
-    assert np.argwhere(model.sparse_).tolist() == [[7, 9]]

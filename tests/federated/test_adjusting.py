@@ -1,14 +1,9 @@
 """PCA of scaled rows, and of what confounders leave, without pooling: against scikit-learn."""
 
-import copy
-import io
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
-from helpers import fitted_attributes, sine
+from helpers import sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -23,18 +18,11 @@ from fedpca_sklearn import (
     FederatedPCA,
     LoadingsDisplay,
     NoiseAwareMerge,
-    PersonalizedPCA,
     ProjectionAverage,
     RobustMerge,
     StreamingPCA,
-    Subspace,
-    SubspaceMerge,
-    SubspaceMonitor,
-    evaluate_stream,
-    excess_error,
     make_power_law,
 )
-from fedpca_sklearn.privacy import AnalyzeGauss
 
 ESTIMATORS = [StreamingPCA, FederatedPCA, DistributedPCA]
 each_kind = pytest.mark.parametrize("kind", ESTIMATORS)
@@ -74,11 +62,6 @@ def assert_pooled(pca, X, confounders=(), scale=True, tol=1e-10):
     assert_allclose(pca.transform(X), Z * signs, atol=100 * tol)
 
 
-def fitted(kind, X, clients, **parameters):
-    pca = kind(3, **parameters)
-    return pca.fit(X) if kind is StreamingPCA else pca.fit(X, clients=clients)
-
-
 # ------------------------------------------------------------------------------ exact summaries
 
 
@@ -106,68 +89,6 @@ def test_any_clients_scales_and_means(
     assert_pooled(pca, rows, confounders or ())
     scaler = StandardScaler().fit(left_by(rows, confounders))
     assert_allclose(pca.scale_, scaler.scale_, rtol=1e-10)
-
-
-def test_scales_fade_with_the_rows():
-    X = rows_of(2, 40, spread=3.0)
-    fading = StreamingPCA(3, scale=True, forgetting_factor=0.9).fit(X)
-    expected = StandardScaler().fit(X, sample_weight=0.9 ** np.arange(39, -1, -1))
-    assert_allclose(fading.scale_, expected.scale_, rtol=1e-10)
-
-
-def test_files_a_tree_many_small_clients_and_a_site_that_leaves():
-    X, clients = rows_of(3, spread=8.0), np.arange(120) % 5
-    files = []
-    for i in range(5):
-        file = io.BytesIO()
-        StreamingPCA(3, scale=True).fit(X[clients == i]).subspace_.save(file, site=f"s{i}")
-        files.append(file.getvalue())
-    sites = [Subspace.from_bytes(file) for file in files]
-    assert_pooled(FederatedPCA.from_subspaces(sites, 3, scale=True), X)
-    tree = FederatedPCA(3, scale=True, merge=SubspaceMerge(fan_in=2)).fit(X, clients=clients)
-    assert_pooled(tree, X)
-    assert_pooled(tree.remove(2), X[clients != 2])
-    known = rows_of(3, spread=1.0)  # sites need not know what is done with their summaries
-    raw = [StreamingPCA(3).fit(known[clients == i]).subspace_ for i in range(5)]
-    assert_pooled(FederatedPCA.from_subspaces(raw, 3, scale=True, partial_out=0), known, [0])
-    small = FederatedPCA(3, scale=True, partial_out=[0]).fit(known, clients=np.arange(120) // 2)
-    assert_pooled(small, known, [0])
-
-
-def test_a_summary_goes_on_and_a_log_counts_what_is_sent_once():
-    X, clients = rows_of(4, spread=5.0), np.repeat([0, 1, 2], 40)
-    first = StreamingPCA(3, scale=True).fit(X[:60])
-    sent = Subspace.from_bytes(first.subspace_.to_bytes())
-    again = StreamingPCA.from_subspace(sent, 3, scale=True).partial_fit(X[60:])
-    expected = first.partial_fit(X[60:]).components_
-    assert_allclose(again.components_, expected, rtol=0, atol=1e-12)
-    assert_pooled(again, X)
-    pca = FederatedPCA(3, scale=True).fit(X, clients=clients)
-    sent = pca.communication_.floats_up
-    assert sent == sum(summary.n_floats for summary in pca.summaries_.values())
-    pca.partial_fit(X[:40], clients=clients[:40])
-    assert pca.communication_.floats_up - sent == pca.summaries_[0].n_floats
-
-
-@each_kind
-def test_sparse_rows_single_precision_and_chunks_of_dask(kind):
-    rng, clients = np.random.default_rng(5), np.arange(200) % 3
-    X = sp.random(200, D, density=0.4, format="csr", random_state=0)
-    X = X @ sp.diags(10.0 ** rng.uniform(-3, 3, D)).tocsr()
-    dense = X.toarray()
-    pca = fitted(kind, X, clients, scale=np.True_, partial_out=[1])
-    assert_pooled(pca, dense, [1])
-    assert_allclose(pca.transform(X), pca.transform(dense), atol=1e-12)
-    assert_allclose(pca.score_samples(X), pca.score_samples(dense), rtol=1e-12)
-    single = fitted(kind, dense.astype(np.float32), clients, scale=True)
-    assert single.components_.dtype == np.float32
-    assert single.transform(dense.astype(np.float32)).dtype == np.float32
-    assert_pooled(single, dense, tol=1e-4)
-    da, rows = pytest.importorskip("dask.array"), rows_of(15, spread=8.0)
-    chunks = da.from_array(rows, chunks=(50, D))
-    pca = kind(3, scale=True, partial_out=[2]).fit(chunks)
-    assert_pooled(pca, rows, [2])
-    assert_allclose(pca.transform(chunks).compute(), pca.transform(rows), atol=1e-12)
 
 
 @pytest.mark.parametrize("confounders", [None, [4, 1]])
@@ -232,8 +153,6 @@ def test_merges_that_judge_sites_judge_scaled_rows(merge):
     of_scaled = FederatedPCA(2, merge=merge).fit(StandardScaler().fit_transform(X), clients=clients)
     assert sine(pca.components_, of_scaled.components_) < 1e-9
     assert_allclose(pca.explained_variance_, of_scaled.explained_variance_)
-    with pytest.raises(ValueError, match="merge must be None or SubspaceMerge with partial_out"):
-        FederatedPCA(2, partial_out=[0], merge=merge).fit(X, clients=clients)
 
 
 def test_columns_that_come_late_and_rows_without_deviation():
@@ -256,13 +175,12 @@ def test_columns_that_come_late_and_rows_without_deviation():
 
 
 @each_kind
-@pytest.mark.parametrize("mean", [0.0, 1e6])
-def test_what_rounding_leaves_of_explained_columns_is_not_scaled_up(kind, mean):
+def test_what_rounding_leaves_of_explained_columns_is_not_scaled_up(kind):
     """Times in seconds are a thousand and more deviations from zero, and so are their sums."""
     rng = np.random.default_rng(0)
     time, signal = rng.standard_normal(60), rng.standard_normal((60, 2)) * [1.0, 0.5]
-    explained = np.outer(time, [1.0, 1.0, 3.0]) + np.array([mean, 0.0, -mean])
-    X = np.column_stack([time + mean, explained, signal])
+    explained = np.outer(time, [1.0, 1.0, 3.0]) + np.array([1e6, 0.0, -1e6])
+    X = np.column_stack([time + 1e6, explained, signal])
     pca = kind(2, scale=True, partial_out=[0]).fit(X)
     assert_array_equal(pca.scale_[:3], 1)
     expected = StandardScaler().fit_transform(left_by(X[:, [0, 4, 5]], [0]))
@@ -297,67 +215,7 @@ def test_products_of_rows_that_sites_have_cut(known):
     assert np.abs(error).max() < slack
 
 
-def test_a_share_of_the_variance():
-    X = make_power_law(150, 260, alpha=1.0, random_state=0) * 10.0 ** np.linspace(-3, 3, 260)
-
-    def wanted(Y):
-        ratios = PCA().fit(StandardScaler().fit_transform(Y)).explained_variance_ratio_
-        return int(np.searchsorted(np.cumsum(ratios), 0.7)) + 1
-
-    for kind in ESTIMATORS:
-        pca = kind(0.7, scale=True).fit(X)
-        assert abs(pca.n_components_ - wanted(X)) <= (kind is not DistributedPCA)
-    pca = DistributedPCA(0.7, scale=True, partial_out=2).fit(X)
-    assert pca.n_components_ == wanted(left_by(X, [2]))
-    for kind in ESTIMATORS[:2]:
-        with pytest.raises(ValueError, match=r"n_components=0.7 must be an integer or None"):
-            kind(0.7, partial_out=2).fit(X)
-    assert StreamingPCA(0.7, partial_out=2).fit(X[:, :9]).n_components_ >= 1
-
-
-def test_two_thousand_columns_after_the_second_round():
-    """Rounds lead to the components of scaled rows, though sites cut those of their own rows."""
-    rng = np.random.default_rng(13)
-    X = make_power_law(400, 2000, alpha=1.5, random_state=0)
-    X = (X + 5) * 10.0 ** rng.uniform(-2, 2, 2000)
-    Y = StandardScaler().fit_transform(X)
-    lam, U = np.linalg.eigh(Y @ Y.T)
-    V = (U[:, :-6:-1].T @ Y) / np.sqrt(lam[:-6:-1])[:, None]
-    pca = FederatedPCA(5, scale=True, n_clients=4).fit(X)
-    assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-10)
-    assert excess_error(Y, pca.components_) < 1e-3
-    lower, upper = pca.explained_variance_interval_.T
-    assert (lower <= lam[:-6:-1] / 399).all()
-    assert (upper >= lam[:-6:-1] / 399).all()
-    assert pca.subspace_error_bound_ >= sine(pca.components_, V)
-    assert excess_error(Y, pca.refine(X).components_) < 1e-6
-    pca.refine(X, n_rounds=3)
-    assert_allclose(pca.explained_variance_, lam[:-6:-1] / 399, rtol=1e-6)
-    assert sine(pca.components_, V) <= pca.subspace_error_bound_ < 1e-2
-
-
-@pytest.mark.parametrize("scale", [False, True])
-def test_confounders_of_rows_that_are_cut(scale):
-    """Directions of confounders are not cut, so that their effects are right without a round."""
-    rng = np.random.default_rng(14)
-    X = 30 * make_power_law(300, 400, alpha=1.0, random_state=0)
-    C = np.column_stack([rng.integers(0, 2, 300), rng.normal(50, 10, 300)])
-    X += C @ rng.standard_normal((2, 400))
-    X[:, :2] = C
-    Y = StandardScaler(with_std=scale).fit_transform(left_by(X, [0, 1]))
-    V = np.linalg.svd(Y, full_matrices=False)[2][:4]
-    effects = LinearRegression().fit(C, X[:, 2:]).coef_.T
-    for kind, cut in [(StreamingPCA, {"oversampling": 10}), (FederatedPCA, {"n_clients": 3})]:
-        found = kind(4, scale=scale, partial_out=[0, 1], **cut).fit(X)
-        error = C.std(axis=0)[:, None] * (found.confounder_effects_ - effects)
-        assert np.abs(error / X[:, 2:].std(axis=0)).max() < 1e-6
-        found.refine(X, n_rounds=4)
-        assert excess_error(Y, found.components_) < 1e-9
-        assert sine(found.components_, V) < 1e-4
-
-
-@pytest.mark.parametrize("d", [20, 300])
-@pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
+@pytest.mark.parametrize(("size", "d"), [(1.0, 20), (1e2, 300), (1e4, 20), (1e4, 300)])
 def test_the_bound_knows_the_rounding_of_what_confounders_explain(size, d):
     rng = np.random.default_rng(0)
     C = rng.standard_normal((900, 2))
@@ -371,72 +229,3 @@ def test_the_bound_knows_the_rounding_of_what_confounders_explain(size, d):
     for model in (StreamingPCA(3, partial_out=[0, 1]), FederatedPCA(3, partial_out=[0, 1])):
         error = sine(model.fit(X).components_, V)
         assert error <= model.subspace_error_bound_ < 1e-4
-
-
-@pytest.mark.parametrize("confounders", [None, [4, 1]])
-@pytest.mark.parametrize("spread", [0.0, 8.0])
-@pytest.mark.parametrize("scale", [True, False])
-def test_few_rows_of_many_columns_are_cut_as_what_they_become(scale, confounders, spread):
-    rng = np.random.default_rng(0)
-    size = 10.0 ** rng.permutation(np.linspace(-spread, spread, 300))
-    X = (make_power_law(120, 300, alpha=1.0, random_state=0) + 0.1) * size
-    w = rng.integers(0, 4, 120)
-    alone = StreamingPCA(3, scale=scale, partial_out=confounders).fit(X, sample_weight=w)
-    assert_pooled(alone, np.repeat(X, w, axis=0), confounders or (), scale)
-    together = FederatedPCA(3, scale=scale, partial_out=confounders)
-    assert_pooled(together.fit(X, clients=np.arange(120) // 9), X, confounders or (), scale)
-
-
-# ------------------------------------------------------------------------------ what is refused
-
-
-@each_kind
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"partial_out": [0, 9]}, "from 0 to 7, got 9"),
-        ({"partial_out": ["age"]}, "'age' must be a column; the columns have no names"),
-        ({"partial_out": [1, 1]}, "none twice"),
-        ({"partial_out": []}, "at least one column"),
-        ({"partial_out": list(range(8))}, "leave one of 8"),
-        ({"partial_out": [0.5]}, "names or positions"),
-        ({"partial_out": False}, "names or positions .* got False"),
-        ({"partial_out": [True] + 7 * [False]}, "names or positions .* got True"),
-        ({"partial_out": np.arange(8) == 2}, "names or positions .* got (np.)?False"),
-        ({"partial_out": list(range(6))}, "n_components=3 must be at most 2"),
-        ({"scale": "yes"}, "scale"),
-    ],
-)
-def test_wrong_parameters_leave_no_trace(kind, wrong, why):
-    X = rows_of(10)
-    pca = kind(3, scale=True).fit(X)
-    before, twin = pickle.dumps(fitted_attributes(pca)), copy.deepcopy(pca)
-    with pytest.raises(ValueError, match=why):
-        pca.set_params(**wrong).partial_fit(X)
-    pca.set_params(scale=True, partial_out=None)
-    assert pickle.dumps(fitted_attributes(pca)) == before
-    goes_on = pca.partial_fit(X).explained_variance_
-    assert_allclose(goes_on, twin.partial_fit(X).explained_variance_, rtol=1e-12)
-
-
-MECHANISM = AnalyzeGauss(epsilon=1.0, delta=1e-5, row_norm=1.0)
-ORIGIN = Subspace.from_rows(rows_of(11), center=False)
-REFUSED = [
-    (lambda X: StreamingPCA(3, scale=True, center=False).fit(X), "center"),
-    (lambda X: StreamingPCA(3, scale=True, rank_rule=object()).fit(X), "rank_rule"),
-    (lambda X: StreamingPCA(3, scale=True).fit(X * 1e200), "too large"),
-    (lambda X: FederatedPCA(3, scale=True, mechanism=MECHANISM).fit(X), "mechanism must be None"),
-    (lambda X: FederatedPCA(2, scale=True, estimator=PCA(2)).fit(X), "column_scatter=None"),
-    (lambda X: SubspaceMonitor(StreamingPCA(2, partial_out=[0])).fit(X), "partial_out=None"),
-    (lambda X: evaluate_stream(StreamingPCA(2, partial_out=[0]), X), "scale=False and partial_out"),
-    (lambda X: FederatedPCA.from_subspaces([ORIGIN], scale=True), "center=True"),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), REFUSED)
-def test_what_cannot_be_adjusted_is_refused(call, words):
-    with pytest.raises(ValueError, match=words):
-        call(rows_of(11))
-    assert "scale" not in PersonalizedPCA().get_params()
-    whole = FederatedPCA(2, scale=True, estimator=PCA()).fit(rows_of(11))
-    assert_pooled(whole, rows_of(11))

@@ -14,8 +14,6 @@ from fedpca_sklearn import (
     AvailablePairs,
     ConditionalFill,
     FederatedPCA,
-    StreamingPCA,
-    SubspaceMerge,
     excess_error,
     make_power_law,
 )
@@ -118,8 +116,8 @@ def test_two_sites_that_measure_other_columns():
     X[clients == 0, :3], X[clients == 1, -3:] = np.nan, np.nan
     with pytest.raises(ValueError, match="observed together in 0 rows"):
         FederatedPCA(3, missing=AvailablePairs()).fit(X, clients=clients)
-    pca = FederatedPCA(3, missing=ConditionalFill(n_rounds=60)).fit(X, clients=clients)
-    assert sine(pca.components_, truth) < 1e-3
+    pca = FederatedPCA(3, missing=ConditionalFill(n_rounds=120)).fit(X, clients=clients)
+    assert sine(pca.components_, truth) < 1e-5
     X[:, 5] = np.nan
     with pytest.raises(ValueError, match="column 5 is observed in 0 rows"):
         pca.fit(X, clients=clients)
@@ -133,8 +131,7 @@ def strong(n, share, seed, d=20, variances=(100.0, 50.0, 25.0)):
     return X, np.where(rng.random(X.shape) < share, np.nan, X)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize(("share", "seed"), [(0.3, 0), (0.5, 1), (0.7, 2)])
 def test_variances_are_those_of_whole_rows(share, seed):
     X, holes = strong(2000, share, seed)
     whole = np.linalg.eigvalsh(np.cov(X.T))[::-1][:3]
@@ -176,58 +173,12 @@ def test_above_the_exact_dimension_and_beside_mean_imputation():
     assert rounds[0]["floats_up"] == 6 * 2 * 300
 
 
-def test_what_is_sent():
-    X, k, d, s = low_rank()[1], 3, 12, 5
-    pca = FederatedPCA(k, missing=ConditionalFill(n_rounds=2)).fit(X, clients=np.arange(400) % s)
-    log = pca.communication_
-    assert log.rounds == 6  # models that go down count as well
-    summary = d * (d + 1) // 2 + 2 * d + 2  # all directions, up to 256 features
-    assert log.floats_up == s * (2 * d + 3 * summary)
-    assert log.floats_down == s * (d + 2 * (k * d + d + k + 1))
-
-
-def test_single_precision_and_sub_estimators():
-    X, clients, fill = low_rank(mean=2.0)[1], np.arange(400) % 5, ConditionalFill()
-    pca = FederatedPCA(3, missing=fill).fit(X, clients=clients)
-    single = FederatedPCA(3, missing=fill).fit(X.astype(np.float32), clients=clients)
-    assert single.components_.dtype == np.float32
-    assert_allclose(single.explained_variance_, pca.explained_variance_, rtol=1e-4)
-    tree = {"estimator": StreamingPCA(3), "merge": SubspaceMerge(fan_in=2), "n_jobs": 2}
-    tree = FederatedPCA(3, missing=fill, **tree).fit(X, clients=clients)
-    assert_allclose(tree.components_, pca.components_, atol=1e-9)
-    assert np.isfinite(pca.transform(X)).all()
-    assert list(pca.estimators_) == pca.clients_
-
-
 FILL = ConditionalFill()
-REFUSED = [
-    ({"n_components": None}, lambda X: X, r"n_components must be .* got None"),
-    ({"n_components": 11}, lambda X: X, r"n_components=11 .* too few entries"),
-    ({"missing": ConditionalFill(n_rounds=0)}, lambda X: X, "n_rounds"),
-    ({"tol": 0.1}, lambda X: X, "tol must be None"),
-    ({}, lambda X: np.where(X > 2, np.inf, X), r"Client 0.*infinity"),
-]
 
 
-@pytest.mark.parametrize(("wrong", "change", "words"), REFUSED)
-def test_what_is_refused(wrong, change, words):
-    pca = FederatedPCA(**{"n_components": 2, "missing": FILL, **wrong})
-    with pytest.raises(ValueError, match=words):
-        pca.fit(change(low_rank()[1]))
-    assert not hasattr(pca, "components_")
-
-
-def test_what_a_fitted_model_of_filled_rows_cannot_do():
-    X = low_rank()[1]
-    pca = FederatedPCA(2, missing=FILL).fit(X)
-    assert not hasattr(pca, "partial_fit")
-    for call, words in [
-        (lambda: pca.remove(0), "remove"),
-        (lambda: pca.refine(X), "cannot be refined"),
-        (lambda: pca.set_params(missing=None).partial_fit(np.nan_to_num(X)), "missing must not"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            call()
+def test_what_a_model_of_filled_rows_cannot_do():
+    X, pca = low_rank()[1], FederatedPCA(2, missing=FILL)
+    assert not hasattr(pca.fit(X), "partial_fit")
     da = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="dask"):
-        FederatedPCA(2, missing=FILL).fit(da.from_array(X, chunks=(100, 12)))
+        pca.fit(da.from_array(X, chunks=(100, 12)))

@@ -111,17 +111,6 @@ def test_columns_that_a_client_or_nobody_has_seen():
     assert_allclose(scaler.var_, np.nanvar(np.vstack([X, [[3, 3, 5], [3, 3, 7]]]), axis=0))
 
 
-def test_a_client_without_weight_is_absent():
-    X, clients = rows([30, 50])
-    weight = np.where(clients == 1, 0.0, 2.0)
-    scaler = FederatedScaler().fit(X, clients=clients, sample_weight=weight)
-    assert scaler.clients_ == [0]
-    assert_same(scaler, StandardScaler().fit(X, sample_weight=weight))
-    assert_same(scaler.partial_fit(X, clients=clients, sample_weight=0.0 * weight), scaler)
-    with pytest.raises(ValueError, match="sample_weight must have a positive sum"):
-        FederatedScaler().fit(X, sample_weight=np.zeros(len(X)))
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -228,26 +217,3 @@ def test_sums_are_sent_and_nothing_else():
     )
     for name in ("mean_", "var_", "scale_"):
         assert_array_equal(getattr(both, name), getattr(swapped, name))
-
-
-BAD = [
-    ({"clients": [0, 1]}, "clients must have one label per row"),
-    ({"clients": "site"}, r"one label per row, shape \(3,\), got 'site'\."),
-    ({"sample_weight": [1.0, -1.0, 1.0]}, "Negative values in sample_weight"),
-    ({"X": [[1.0, 2.0], [np.inf, 1.0], [0.0, 0.0]], "clients": [0, 1, 1]}, "Client 1: .*infinity"),
-    ({"X": [[1e200, 2.0], [-1e200, 1.0], [0, 0]], "clients": ["a", "a", "b"]}, "'a': .*too large"),
-    ({"X": sp.csr_array(np.eye(3, 2))}, "Cannot center sparse"),
-]
-
-
-@pytest.mark.parametrize(("bad", "words"), BAD)
-def test_bad_input_changes_nothing(bad, words):
-    bad = {"X": [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]], **bad}
-    with pytest.raises(ValueError, match=words):
-        FederatedScaler().fit(**bad)
-    scaler = FederatedScaler().fit(np.arange(8.0).reshape(4, 2), clients=list("aabb"))
-    before = {name: repr(value) for name, value in vars(scaler).items()}
-    for method in (scaler.fit, scaler.partial_fit):
-        with pytest.raises(ValueError, match=words):
-            method(**bad)
-        assert {name: repr(value) for name, value in vars(scaler).items()} == before

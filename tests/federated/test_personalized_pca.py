@@ -6,7 +6,6 @@ Below: its rounds, towards what summaries that were not cut give.
 import copy
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
@@ -141,38 +140,6 @@ def test_a_new_site_is_fitted_to_what_is_shared():
     assert sine(pca.components_, U) < 0.1
 
 
-WAYS = {
-    "sparse": lambda X: PersonalizedPCA(2, 2).fit(sp.csr_array(X), clients=SITES),
-    "float32": lambda X: PersonalizedPCA(2, 2).fit(X.astype(np.float32), clients=SITES),
-    "files": lambda X: PersonalizedPCA.from_subspaces(
-        [Subspace.from_rows(X[k == SITES])._replace(site=k) for k in "dbca"], 2, 2
-    ),
-    "weights": lambda X: PersonalizedPCA(2, 2).fit(
-        np.repeat(X, 2, axis=0), clients=np.repeat(SITES, 2), sample_weight=np.full(560, 0.5)
-    ),
-    "column": lambda X: PersonalizedPCA(2, 2).fit(
-        pd.DataFrame(X).add_prefix("x").assign(site=SITES), clients="site"
-    ),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_other_ways_to_the_same(way):
-    X, _, _ = model(noise=0.3)
-    pca, other = PersonalizedPCA(2, 2).fit(X, clients=SITES), WAYS[way](X)
-    tol = 1e-4 if way == "float32" else 1e-6
-    assert sine(other.components_, pca.components_) < tol
-    assert sine(other.local_components_["b"], pca.local_components_["b"]) < tol
-    rows = {"sparse": sp.csr_array(X), "float32": X.astype(np.float32)}.get(way, X)
-    if way == "column":
-        rows = pd.DataFrame(X).add_prefix("x").assign(site=SITES)
-    Z = other.transform(rows, clients="site" if way == "column" else SITES)
-    assert Z.dtype == (np.float32 if way == "float32" else np.float64)
-    if way in ("sparse", "column"):
-        assert_allclose(Z, pca.transform(X, SITES), atol=1e-9)
-        assert_allclose(other.transform(rows), pca.transform(X), atol=1e-9)
-
-
 def test_calls_chunks_and_a_pipeline_give_the_same():
     X, _, _ = model(noise=0.3)
     pca, stream = PersonalizedPCA(2, 2).fit(X, clients=SITES), PersonalizedPCA(2, 2)
@@ -218,20 +185,6 @@ def test_who_needs_components_of_its_own_is_told():
     # Holm: the first is compared with a sixth of the level, and after a failure nobody passes
     p = np.array([np.nan, 0.009, 0.011, 0.04, 0.02, 0.5])
     assert list(significant(p)) == [False, True, True, False, False, False]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"n_components": None}, "n_components"),
-        ({"n_components": 0.5}, "n_components"),
-        ({"n_local_components": 0}, "n_local_components"),
-        ({"n_components": 13}, "n_components=13 must be at most"),
-    ],
-)
-def test_wrong_parameters_are_named(parameters, words):
-    with pytest.raises(ValueError, match=words):
-        PersonalizedPCA(**parameters).fit(model()[0])
 
 
 # -------------------------------------------------------------------- rounds
@@ -301,26 +254,6 @@ def test_rounds_of_sparse_weighted_and_single_precision_rows():
     weighted.refine(X, clients=SITES, sample_weight=weight, n_rounds=40)
     V, _ = best(X, weighted.components_, dict(weighted.local_components_), weight)
     assert sine(weighted.components_, V) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda X, c: (X[:-1], c[:-1]), "Client 'd'.*weight"),
-        (lambda X, c: (X + 1, c), "mean"),
-        (lambda X, c: (X[c != "b"], c[c != "b"]), "b"),
-        (lambda X, c: (X, np.where(c == "b", "new", c)), "new"),
-        (lambda X, c: (X, c[::-1]), "Client 'a'"),
-    ],
-)
-def test_other_rows_are_refused(change, message):
-    X = wide()
-    pca = cut().fit(X, clients=SITES)
-    before = vars(pca).copy()
-    with pytest.raises(ValueError, match=message):
-        pca.refine(*change(X, SITES))
-    assert vars(pca).keys() == before.keys()
-    assert all(vars(pca)[name] is value for name, value in before.items())
 
 
 def test_sites_that_came_later_are_left_and_rows_without_variance_or_noise_change_nothing():

@@ -17,10 +17,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from fedpca_sklearn import (
     AnalyzeGauss,
     FederatedPCA,
-    NoiseAwareMerge,
     OjaPCA,
     ProjectionAverage,
-    RobustMerge,
     StreamingPCA,
     Subspace,
     SubspaceMerge,
@@ -138,12 +136,6 @@ def test_rounds_lead_to_the_components_of_all_rows_whichever_way(X, sites, way):
     assert np.all((low <= want * (1 + 1e-6)) & (want * (1 - 1e-6) <= high))
 
 
-def test_rows_about_the_origin(X):
-    plain = FederatedPCA(1, estimator=StreamingPCA(1, center=False), n_refinements=2).fit(X)
-    true = np.linalg.svd(X, full_matrices=False)[2][:1]
-    assert subspace_distance(plain.components_, true) <= plain.subspace_error_bound_ < 1e-6
-
-
 def test_row_chunks_of_dask_are_clients(X):
     da = pytest.importorskip("dask.array")
     chunks = da.from_array(X, chunks=(500, -1))
@@ -172,21 +164,6 @@ def test_rows_of_all_calls_are_refined_together(X, sites):
     assert model.subspace_error_bound_ > bound
 
 
-# ------------------------------------------------------------------------------ what is sent
-
-
-def test_floats_are_those_of_directions_and_probes(X, sites):
-    model = FederatedPCA(RANK).fit(X, clients=sites)
-    k, n = len(model.subspace_.components), len(np.unique(sites))
-    before = model.communication_.copy()
-    model.refine(X, clients=sites, n_rounds=2)
-    after = model.communication_
-    assert after.rounds - before.rounds == 2
-    assert after.floats_down - before.floats_down == 2 * n * (k + 8) * D
-    assert after.floats_up - before.floats_up == 2 * n * ((k + 9) * D + 2)
-    assert after.floats_pooled == before.floats_pooled
-
-
 # ------------------------------------------------------------------------------ until it is good
 
 
@@ -198,14 +175,9 @@ def test_rounds_go_on_until_the_bound_is_small(X, sites):
     with pytest.warns(ConvergenceWarning, match="above tol=0.001; raise n_refinements"):
         fewer.fit(X, clients=sites)
     assert fewer.n_refinements_ == model.n_refinements_ - 1
-
-
-def test_exact_results_need_no_rounds():
-    Y = make_power_law(300, 40, random_state=0)
-    model = FederatedPCA(3, n_clients=4, tol=1e-8).fit(Y)
-    assert model.n_refinements_ == 0
-    assert model.subspace_error_bound_ < 1e-10
-    assert subspace_distance(model.components_, best(Y)) < 1e-10
+    exact = FederatedPCA(RANK, tol=1e-8).fit(X[:, :40], clients=sites)
+    assert exact.n_refinements_ == 0
+    assert exact.subspace_error_bound_ < 1e-9
 
 
 def test_nothing_is_known_where_no_cut_bounds_the_rows(X, sites):
@@ -237,65 +209,6 @@ def test_nothing_is_known_where_no_cut_bounds_the_rows(X, sites):
     assert not hasattr(FederatedPCA(), "explained_variance_interval_")
 
 
-# ------------------------------------------------------------------------------ what is refused
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda X: X[:-1], "weight of 3000, got rows of weight 2999"),
-        (lambda X: X + 1e-3, "whose mean is another"),
-        (lambda X: X.mean(axis=0) + 1.5 * (X - X.mean(axis=0)), "whose sum of squares is"),
-        (lambda X: X[:, :-1], "299 features"),
-        (lambda X: np.where(np.arange(D) == 7, np.nan, X), "Client 0: Input X contains NaN"),
-    ],
-)
-def test_other_rows_are_refused_and_leave_no_trace(X, sites, change, message):
-    model = FederatedPCA(RANK).fit(X, clients=sites)
-    before = dict(vars(model))
-    Y = change(X)
-    with pytest.raises(ValueError, match=message):
-        model.refine(Y, clients=sites[: len(Y)])
-    assert vars(model) == before
-
-
-PRIVATE = AnalyzeGauss(1.0, 1e-5, 9.0)
-NONSENSE = [
-    *(
-        (lambda m, Y, wrong=wrong: m.refine(Y, n_rounds=wrong), "n_rounds must be an integer of at")
-        for wrong in (0, 1.5, "2")
-    ),
-    (
-        lambda m, Y: m.refine(Y, sample_weight=np.zeros(len(Y))),
-        "sample_weight must have a pos",
-    ),
-    *(
-        (
-            lambda m, Y, more=more: FederatedPCA(2, mechanism=PRIVATE, **more).fit(Y),
-            "with a mechanism: each round would need noise",
-        )
-        for more in ({"n_refinements": 1}, {"tol": 0.1})
-    ),
-    (lambda m, Y: m.set_params(mechanism=PRIVATE).refine(Y), "mechanism must be None to refine"),
-    (lambda m, Y: FederatedPCA(tol=0.0).fit(Y), "'tol' parameter"),
-    (lambda m, Y: FederatedPCA().refine(Y), "not fitted"),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), NONSENSE)
-def test_parameters_that_make_no_sense_are_named(X, sites, call, words):
-    Y = X[:, :20]
-    with pytest.raises(ValueError, match=words):  # which NotFittedError is
-        call(FederatedPCA(RANK).fit(Y, clients=sites), Y)
-
-
-def test_rows_without_variance_have_nothing_to_refine():
-    model = FederatedPCA(2, n_refinements=2).fit(np.ones((10, 4)))
-    assert_array_equal(model.explained_variance_, [0, 0])
-    assert model.subspace_error_bound_ == np.inf
-    assert model.refine(np.ones((10, 4))).n_refinements_ == 0
-
-
 # ------------------------------------------------------------------------------ sums of liars
 
 
@@ -324,15 +237,3 @@ def test_products_of_which_no_eigenvalues_are_found_are_named():
             hostile[at] = rng.choice([-1, 1]) * 10.0 ** rng.uniform(10, 308)
         with pytest.raises(ValueError, match="products exceed the sum of squares"):
             refinement.add(hostile)
-
-
-@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge()])
-def test_what_a_merge_made_of_unlike_clients_is_not_undone(merge):
-    X = make_power_law(400, 300, random_state=0)
-    with pytest.raises(ValueError, match=r"merge=.* cannot be refined"):
-        FederatedPCA(2, merge=merge, n_clients=5, n_refinements=1).fit(X)
-    pca = FederatedPCA(2, merge=merge, n_clients=5).fit(X)
-    before = pca.components_
-    with pytest.raises(ValueError, match=r"merge=.* cannot be refined"):
-        pca.refine(X)
-    assert pca.components_ is before

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.decomposition import IncrementalPCA
 
 from fedpca_sklearn import (
     EnergyBounds,
@@ -145,16 +144,13 @@ def test_clients_of_which_too_little_is_certain_have_their_own_calls(by_themselv
         {"svd_solver": "qr"},
         {"block_size": 3},
         {"n_components": 51},
-        {"n_components": 0},
-        {"oversampling": "none"},
     ],
 )
 def test_an_estimator_with_other_parameters_has_its_own_call(options, by_themselves):
     X, labels = clients_of([20, 20, 20], 50)
     pca = FederatedPCA(3, estimator=StreamingPCA(**{"n_components": 3, **options}))
-    wrong = {"n_components": (0, 51), "oversampling": ("none",)}
-    if any(value in wrong.get(name, ()) for name, value in options.items()):
-        with pytest.raises(ValueError, match=f"Client 0: .*{next(iter(options))}"):
+    if "n_components" in options:
+        with pytest.raises(ValueError, match=r"Client 0: .*n_components"):
             pca.fit(X, clients=labels)
     else:
         pca.fit(X, clients=labels)
@@ -179,40 +175,6 @@ def test_estimators_of_small_clients_are_whole(by_themselves):
         for row in X[:3]:
             estimator.partial_fit(row[None])
         assert estimator.n_samples_seen_ == len(rows) + 3
-
-
-def test_a_client_takes_little_beyond_its_summary():
-    X, labels = clients_of([20] * 300, 10)
-    pca = FederatedPCA(3).fit(X, clients=labels)
-    summaries = sum(len(pickle.dumps(summary)) for summary in pca.summaries_.values())
-    assert len(pickle.dumps(pca)) <= summaries + 300 * 200
-
-
-@pytest.mark.parametrize("estimator", [None, StreamingPCA(3)])
-def test_estimators_of_large_clients_are_those_of_their_rows(estimator):
-    X, labels = clients_of([400, 300], 30)
-    pca = FederatedPCA(3, estimator=estimator).fit(X, clients=labels)
-    assert dict(pca.estimators_).keys() == {0, 1}
-    assert "StreamingPCA" in repr(pca.estimators_)
-    for label, found in pca.estimators_.items():
-        alone = StreamingPCA(3).fit(X[labels == label])
-        assert_array_equal(found.components_, alone.components_)
-        assert found is pca.estimators_[label]
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [None, StreamingPCA(3), StreamingPCA(3, forgetting_factor=0.5), IncrementalPCA(3)],
-)
-def test_a_client_goes_on_as_it_began(estimator):
-    X, labels = clients_of([60, 50, 40], 12)
-    pca = FederatedPCA(3).fit(X[labels < 2], clients=labels[labels < 2])
-    pca.set_params(estimator=estimator)
-    pca.partial_fit(X[labels > 0], clients=labels[labels > 0])
-    assert list(pca.estimators_) == [0, 1, 2]
-    rows = np.concatenate([X[labels == 1]] * 2)
-    alone = StreamingPCA(3).fit(rows)
-    assert_allclose(pca.estimators_[1].explained_variance_, alone.explained_variance_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits
 
 from fedpca_sklearn import (
-    AnalyzeGauss,
     FederatedHeteroscedasticPCA,
     FederatedPCA,
     FederatedPowerPCA,
@@ -21,7 +20,6 @@ from fedpca_sklearn import (
     RobustSum,
     Subspace,
     SubspaceMerge,
-    SuspectsDisplay,
 )
 
 # -------------------------------------------------------------------- RobustMerge
@@ -78,7 +76,7 @@ def test_liars_are_named_and_the_others_merged(kind, liars, method):
 
 
 def test_without_liars_it_is_the_plain_merge():
-    for seed in range(5):
+    for seed in range(3):
         parts, merge = summaries(honest(seed)), RobustMerge()
         found, plain = merge.merge(parts, RANK), SubspaceMerge().merge(parts, RANK)
         assert merge.suspects_ == {}
@@ -160,55 +158,33 @@ def test_large_sites_count_what_they_have_unless_others_have_far_less():
     assert merge.merge([*parts[:5], claim], RANK).n_samples == 6 * 60
 
 
-@pytest.mark.parametrize("factor", [1e-100, 1e100])
-def test_units_and_order_do_not_matter(factor):
-    parts = attacked("rotated", {0, 5})
+@pytest.mark.parametrize("factor", [1e-100, 1e8, 1e100])
+def test_neither_units_nor_order_matter(factor):
     order = np.random.default_rng(0).permutation(SITES)
-    scaled = [
-        Subspace(s.components, factor * s.singular_values, factor * s.mean, s.n_samples,
-                 factor**2 * s.scatter)
-        for s in (parts[i] for i in order)
-    ]  # fmt: skip
-    merge, other = RobustMerge(), RobustMerge()
-    a, b = merge.merge(parts, RANK), other.merge(scaled, RANK)
-    assert sine(a.components, b.components) < 1e-9
-    assert {int(order[i]) for i in other.suspects_} == {0, 5} == set(merge.suspects_)
+    for kind, parts, rank in (
+        (RobustMerge, attacked("rotated", {0, 5}), RANK),
+        (NoiseAwareMerge, [Subspace.from_rows(x) for x in sites(means=2.0)[0]], 3),
+    ):
+        places = [i for i in order if i < len(parts)]
+        scaled = [
+            Subspace(s.components, factor * s.singular_values, factor * s.mean, s.n_samples,
+                     factor**2 * s.scatter)
+            for s in (parts[i] for i in places)
+        ]  # fmt: skip
+        merge, other = kind(), kind()
+        a, b = merge.merge(parts, rank), other.merge(scaled, rank)
+        assert sine(a.components, b.components) < 1e-9
+        if kind is RobustMerge:
+            assert {int(places[i]) for i in other.suspects_} == {0, 5} == set(merge.suspects_)
+        else:
+            v, w = (np.array([*m.noise_variances_.values()]) for m in (merge, other))
+            assert_allclose(w, v[places] * factor**2, rtol=1e-9)
 
 
 def test_at_most_as_many_are_left_out_as_may_be_bad():
     parts = attacked("rotated", {0, 2, 3})
     for max_bad, n in ((0, 11), (1, 10), (3, 8), (5, 8)):
         assert RobustMerge(max_bad=max_bad).merge(parts, RANK).n_samples == 60 * n
-    with pytest.raises(ValueError, match="max_bad=6 must be fewer than half of the sites, of wh"):
-        RobustMerge(max_bad=6).merge(parts, RANK)
-    with pytest.raises(ValueError, match="must be an integer with RobustMerge"):
-        FederatedPCA(0.9, merge=RobustMerge()).fit(honest()[0])
-    with pytest.raises(TypeError, match="fan_in"):
-        RobustMerge(fan_in=2)
-
-
-@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge()], ids=str)
-def test_sums_that_hide_sites_refuse_what_compares_them(merge):
-    X, before = np.concatenate(honest()), dict(vars(merge))
-    hidden = AnalyzeGauss(1.0, 1e-3, row_norm=700.0, trust="sum")
-    with pytest.raises(ValueError, match=r"trust='sum' hides the summaries.*Merge\(\) compares"):
-        FederatedPCA(2, merge=merge, mechanism=hidden).fit(X)
-    assert vars(merge) == before
-    seen = AnalyzeGauss(float("inf"), 1e-3, row_norm=1e9)
-    assert len(FederatedPCA(2, merge=merge, mechanism=seen, n_clients=5).fit(X).components_) == 2
-
-
-def test_the_display_shows_every_site_and_marks_suspects():
-    rows = honest()
-    rows[4] = 100 * rows[4]  # and its mean
-    labels = np.repeat(np.arange(SITES), 60)
-    pca = FederatedPCA(RANK, merge=RobustMerge()).fit(np.concatenate(rows), clients=labels)
-    display = SuspectsDisplay.from_estimator(pca)
-    assert_array_equal(display.line_.get_ydata(), [max(e) for e in pca.evidence_.values()])
-    assert [t.get_text() for t in display.ax_.get_xticklabels()] == [str(i) for i in range(SITES)]
-    assert [t.get_text() for t in display.texts_] == ["variance, mean"]
-    with pytest.raises(TypeError, match="must have evidence_"):
-        SuspectsDisplay.from_estimator(FederatedPCA(2).fit(rows[0]))
 
 
 def test_directions_that_summaries_have_cut_and_all_of_them_make_no_honest_site_a_suspect():
@@ -258,7 +234,7 @@ def weighted_pca(rows, v, rank=3):
 
 
 def test_components_are_those_of_the_weighted_scatter_and_noise_is_found():
-    for seed in range(5):
+    for seed in range(3):
         rows, true = sites(seed)
         merge = NoiseAwareMerge()
         merged = merge.merge([Subspace.from_rows(x) for x in rows], 3)
@@ -273,7 +249,7 @@ def test_components_are_those_of_the_weighted_scatter_and_noise_is_found():
 
 
 def test_equal_noise_and_none_give_the_plain_merge():
-    for seed in range(5):
+    for seed in range(3):
         rows, _ = sites(seed, noise=(4.0, 4.0, 4.0), means=3.0)
         parts, merge = [Subspace.from_rows(x, 12) for x in rows], NoiseAwareMerge()
         found, plain = merge.merge(parts, 3), SubspaceMerge().merge(parts, 3)
@@ -285,30 +261,6 @@ def test_equal_noise_and_none_give_the_plain_merge():
         for rank in (1, 3, 4):
             found, plain = NoiseAwareMerge().merge(parts, rank), SubspaceMerge().merge(parts, rank)
             assert_allclose(found.singular_values, plain.singular_values, atol=1e-12)
-
-
-def test_count_mean_scatter_and_variances_are_those_of_all_rows():
-    rows, _ = sites(means=5.0)
-    X = np.concatenate(rows)
-    found = NoiseAwareMerge().merge([Subspace.from_rows(x) for x in rows], 3)
-    centred = X - X.mean(axis=0)
-    assert found.n_samples == len(X)
-    assert_allclose(found.mean, X.mean(axis=0), atol=1e-12)
-    assert_allclose(found.scatter, np.sum(centred**2), rtol=1e-12)
-    along = np.sum((centred @ found.components.T) ** 2, axis=0)
-    assert_allclose(found.singular_values**2, along, rtol=1e-10)
-
-
-@pytest.mark.parametrize("factor", [1e-100, 1e8, 1e100])
-def test_neither_order_nor_units_matter(factor):
-    rows, _ = sites(means=2.0)
-    parts = [Subspace.from_rows(x) for x in rows]
-    scaled = [Subspace.from_rows(factor * x) for x in reversed(rows)]
-    merge, other = NoiseAwareMerge(), NoiseAwareMerge()
-    a, b = merge.merge(parts, 3), other.merge(scaled, 3)
-    assert sine(a.components, b.components) < 1e-9
-    v, w = (np.array(list(m.noise_variances_.values())) for m in (merge, other))
-    assert_allclose(w[::-1], v * factor**2, rtol=1e-9)
 
 
 def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
@@ -342,19 +294,6 @@ def test_a_site_of_few_rows_claims_no_noise_of_zero():
     assert min(merge.noise_variances_.values()) > 0.1
     without = NoiseAwareMerge().merge(parts, 3)
     assert sine(found.components, true) < 1.2 * sine(without.components, true)
-
-
-@pytest.mark.parametrize("n_components", [None, 0.9])
-def test_a_number_of_components_is_needed(n_components):
-    rows, _ = sites()
-    parts = [Subspace.from_rows(x) for x in rows]
-    with pytest.raises(ValueError, match="must be an integer with NoiseAwareMerge"):
-        NoiseAwareMerge().merge(parts, n_components)
-    pca = FederatedPCA(n_components, merge=NoiseAwareMerge())
-    with pytest.raises(ValueError, match="must be an integer with NoiseAwareMerge"):
-        pca.fit(rows[0])
-    with pytest.raises(TypeError, match="takes no arguments"):
-        NoiseAwareMerge(fan_in=2)
 
 
 # -------------------------------------------------------------------- lack of fit

@@ -131,22 +131,63 @@ def test_it_equals_pca_of_all_rows(method, of, center):
     assert model.n_samples_ == model.n_samples_seen_ == n
 
 
-@examples
-@given(
-    seed=seeds,
-    n=st.integers(12, 60),
-    d=st.integers(4, 12),
-    k=st.integers(1, 10),
-    r=st.integers(1, 3),
-)
-def test_it_equals_pca_of_any_rows(seed, n, d, k, r):
-    X = rows(n, d, seed)
-    assert_equals_pca(exact(r).fit(X, clients=labels(n, k, seed)), X, r, tol=1e-7)
+def test_krylov_takes_fewer_rounds_and_its_error_falls_with_each():
+    X = np.random.default_rng(0).standard_normal((200, 40)) * np.linspace(2, 1, 40)
+    V = leading(X - X.mean(axis=0), 3)
+
+    def fitted(method, **options):
+        options = EXACT[method] | {"random_state": 0} | options
+        return FederatedPowerPCA(3, **options).fit(X)
+
+    power, krylov = (fitted(method, tol=1e-6, n_rounds=3000) for method in EXACT)
+    assert krylov.n_iter_ < power.n_iter_ / 2
+    assert sine(krylov.components_, V) < max(10 * sine(power.components_, V), 1e-6)
+    # the best of a space that grows: the energy that is held never falls, nor does it leap
+    rounds = [fitted("krylov", tol=0.0, n_rounds=t) for t in range(1, 12)]
+    held = [np.sum(model.singular_values_**2) for model in rounds]
+    assert np.all(np.diff(held) > -1e-9 * held[-1])
+    errors = [sine(model.components_, V) for model in rounds]
+    assert errors[-1] < 0.1 * errors[0]
 
 
-@every_method
+@pytest.mark.parametrize(("summed", "busiest"), [(False, [15, 10, 15, 0]), (True, [5, 5, 7, 0])])
+def test_the_busiest_receiver_counts_and_summed_messages_once(summed, busiest):
+    log = CommunicationLog()
+    up, down = [SimpleNamespace(n_floats=5, nbytes=40)] * 3, SimpleNamespace(n_floats=7, nbytes=56)
+    log.record(up=up, summed=summed)
+    log.record(up=up, receivers=["a", "b", "a"], summed=summed)
+    log.record(up=up, down=[down], summed=summed)
+    log.record(summed=summed)
+    assert [row["floats_busiest"] for row in log.table] == busiest
+    assert log.table[0]["floats_up"] == 15
+    with pytest.raises(ValueError, match="zip"):
+        log.record(up[:1], receivers=["a", "b"])
+
+
+def test_local_steps_are_exact_with_one_client_and_one_without_variance_has_no_say():
+    X = rows()
+    for p in (2, 5):
+        assert_equals_pca(exact(method="power", local_steps=p, n_clients=1).fit(X), X)
+    X = np.concatenate([rows(60, mean=0.0), np.zeros((60, 8))])
+    model = FederatedPowerPCA(3, local_steps=2, center=False, n_rounds=200, random_state=0)
+    model.fit(X, clients=np.repeat([0, 1], 60))
+    assert sine(model.components_, leading(X, 3)) < 1e-6
+
+
+def test_local_steps_save_rounds_where_clients_are_alike():
+    # a round of p products leaves the p-th power of what one leaves
+    X = np.tile(rows(60), (4, 1))
+    options = {"n_rounds": 1000, "tol": 1e-8, "acceleration": None, "random_state": 0}
+    one, three = (
+        FederatedPowerPCA(3, local_steps=p, **options).fit(X, clients=np.repeat(range(4), 60))
+        for p in (1, 3)
+    )
+    assert three.n_iter_ <= one.n_iter_ / 2
+    assert_equals_pca(three, X, tol=1e-6)
+
+
 @pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_matrix, sp.coo_array])
-def test_sparse_rows_are_not_densified(method, kind, monkeypatch):
+def test_sparse_rows_are_not_densified(kind, monkeypatch):
     X = rows() * (np.random.default_rng(0).random((120, 8)) < 0.5)
     S = kind(X)
 
@@ -157,7 +198,7 @@ def test_sparse_rows_are_not_densified(method, kind, monkeypatch):
         for owner in (sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array):
             for name in ("toarray", "todense", "__array__"):
                 patch.setattr(owner, name, refuse, raising=False)
-        model = exact(method=method).fit(S, clients=labels(120, 4))
+        model = exact().fit(S, clients=labels(120, 4))
     assert_equals_pca(model, X, tol=1e-7)  # the gap of these rows is smaller
 
 
@@ -226,18 +267,6 @@ def test_tol_bounds_the_error_through_the_gap(tol, method):
     assert sine(model.components_, np.eye(6)[:3]) <= 1.1 * tol / (1 - 1 / 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_krylov_takes_fewer_rounds(seed):
-    X = np.random.default_rng(seed).standard_normal((200, 40)) * np.linspace(2, 1, 40)
-    power, krylov = (
-        FederatedPowerPCA(3, **EXACT[m] | {"tol": 1e-6, "n_rounds": 3000}, random_state=seed).fit(X)
-        for m in EXACT
-    )
-    assert krylov.n_iter_ < power.n_iter_ / 2
-    V = leading(X - X.mean(axis=0), 3)
-    assert sine(krylov.components_, V) < max(10 * sine(power.components_, V), 1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
@@ -258,10 +287,8 @@ def test_the_space_of_all_rounds_is_kept_where_sums_are_of_one_matrix(options, c
 
 
 @pytest.mark.parametrize("k", [2, 10])
-@pytest.mark.parametrize("data", ["digits", "power law"])
-def test_the_default_tolerance_leaves_what_it_says(data, k):
-    power_law = make_power_law(150, 600, alpha=1.0, random_state=3)
-    X = load_digits().data if data == "digits" else power_law
+def test_the_default_tolerance_leaves_what_it_says(k):
+    X = load_digits().data if k == 2 else make_power_law(150, 600, alpha=1.0, random_state=3)
     model = FederatedPowerPCA(k, n_clients=5, random_state=1).fit(X)
     assert model.stop_reason_ == "tol"
     _, s, Vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
@@ -399,18 +426,6 @@ def test_a_sum_is_all_that_a_server_gets():
     assert [n["floats_busiest"] for n in log.table][:2] == [10, 3]  # summed: once
 
 
-@pytest.mark.parametrize(("summed", "busiest"), [(False, [15, 10, 15, 0]), (True, [5, 5, 7, 0])])
-def test_summed_messages_are_received_once(summed, busiest):
-    log = CommunicationLog()
-    up, down = [SimpleNamespace(n_floats=5, nbytes=40)] * 3, SimpleNamespace(n_floats=7, nbytes=56)
-    log.record(up=up, summed=summed)
-    log.record(up=up, receivers=["a", "b", "a"], summed=summed)
-    log.record(up=up, down=[down], summed=summed)
-    log.record(summed=summed)
-    assert [row["floats_busiest"] for row in log.table] == busiest
-    assert log.table[0]["floats_up"] == 15
-
-
 def assert_holds_none_of(model, messages):
     found = [a for v in vars(model).values() for a in arrays_in(v)]
     assert found
@@ -474,16 +489,6 @@ def test_communication_is_as_said(options, k):
     assert (log.floats_busiest, log.floats_pooled) == (d + 1 + 7 * r * d, 120 * d)
 
 
-def test_those_who_drop_out_send_and_receive_nothing():
-    schedule = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0]])
-    model = FederatedPowerPCA(2, n_rounds=7, tol=0, channel=PerfectChannel(schedule))
-    log = model.fit(rows(), clients=labels(120, 3)).communication_
-    here = [(3 - schedule.sum(axis=1))[t % 3] for t in range(9)]
-    assert column(log, "messages_up") == here
-    assert column(log, "floats_up")[1:-1] == [16 * n for n in here[1:-1]]
-    assert column(log, "floats_down")[1:] == [16 * n for n in here[1:]]
-
-
 # ----------------------------------------------------------------------------------- local steps
 
 
@@ -526,13 +531,3 @@ def test_local_steps_are_biased_where_clients_are_not_alike():
     )
     assert one < 1e-5
     assert min(two, four) > 0.01
-
-
-def test_local_steps_are_exact_with_one_client_and_one_without_variance_has_no_say():
-    X = rows()
-    for p in (2, 5):
-        assert_equals_pca(exact(method="power", local_steps=p, n_clients=1).fit(X), X)
-    X = np.concatenate([rows(60, mean=0.0), np.zeros((60, 8))])
-    model = FederatedPowerPCA(3, local_steps=2, center=False, n_rounds=200, random_state=0)
-    model.fit(X, clients=np.repeat([0, 1], 60))
-    assert sine(model.components_, leading(X, 3)) < 1e-6

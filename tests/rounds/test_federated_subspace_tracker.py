@@ -10,11 +10,9 @@ from itertools import combinations
 import joblib
 import numpy as np
 import pytest
-import scipy.integrate
-import scipy.stats
 from helpers import PAPER, leading, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
-from rounds_helpers import MARGIN, Recorder, assert_same, labels, nan, record, rows
+from rounds_helpers import assert_same, labels, nan, rows
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -35,11 +33,6 @@ from fedpca_sklearn.rounds._client import Client
 
 # about the origin the mean is a direction of the three, which leaves a small gap behind it
 ROUNDS = {"n_rounds": 200, "init_rounds": 200}
-
-
-@pytest.fixture
-def recorded():
-    yield from record()
 
 
 def stream(n=400, d=30, k=3, noise=0.01, holes=0.1, mean=0.0):
@@ -82,7 +75,7 @@ def column(model, name):
     ids=str,
 )
 @pytest.mark.parametrize("mean", [0.0, 5.0])
-@pytest.mark.parametrize(("n", "k"), [(413, 1), (400, 4), (413, 40)])
+@pytest.mark.parametrize(("n", "k"), [(173, 1), (160, 4), (173, 40)])
 def test_with_a_perfect_channel_it_is_the_tracker_of_all_rows(n, k, mean, options):
     X, V = stream(n, mean=mean)
     X[100:110, 2:] = nan  # two entries do not determine three coordinates
@@ -146,36 +139,32 @@ def test_the_first_mean_is_of_the_medians_of_clients_where_there_are_outliers():
     assert_allclose(seen[0], want, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("mean", "robust"), [(0.0, False), (1.0, False), (100.0, False), (100.0, True)]
-)
-def test_rows_of_low_rank_about_any_mean_are_found_to_rounding(mean, robust):
-    """The mean of filled rows lies in their affine hull; one of observed entries would not."""
-    rng = np.random.default_rng(0)
-    L = rng.standard_normal((700, 2)) @ rng.standard_normal((2, 12)) + mean * (1 + rng.random(12))
-    X = np.where(rng.random(L.shape) < 0.1, nan, L)
-    options = {"n_rounds": 4, "init_rounds": 10, "random_state": 0}
-    model = FederatedSubspaceTracker(2, robust=robust, **options).fit(X, clients=labels(700, 3))
-    assert sine(model.components_, leading(L - L.mean(axis=0), 2)) < 1e-8
-    assert np.abs(model.impute(X) - L).max() < 1e-8
+def test_neither_cuts_of_the_stream_nor_who_deals_the_rows_nor_jobs_matter():
+    """Rows without labels are dealt round robin over the whole stream."""
+    X, V = stream(90)
+    codes, options = np.arange(90) % 3, {"n_rounds": 3, "init_rounds": 5, "store_subspaces": True}
+    channel = {"channel": PerfectChannel(), "n_clients": 3}
+    model = tracker(init=V, robust=True, batch_size=30, **channel, **options)
+    whole, one_by_one, parts = clone(model).fit(X, clients=codes), clone(model), clone(model)
+    for i in range(90):
+        one_by_one.partial_fit(X[i : i + 1], clients=codes[i : i + 1])
+    for part in np.split(np.arange(90), [7, 45, 46]):
+        parts.partial_fit(X[part], clients=codes[part])
+    streamed = clone(model).fit(iter(np.split(X, [10, 40, 41])))
+    listed = clone(model).partial_fit([X[:50], X[50:]])
+    two_jobs = clone(model).set_params(n_jobs=2).fit(X)
+    assert two_jobs.communication_ == whole.communication_
+    for other in (one_by_one, parts, streamed, listed, two_jobs):
+        assert_same(other, whole, 1e-9)
+        assert_allclose(other.subspaces_, whole.subspaces_, atol=1e-9)
+        assert other.clients_ == whole.clients_
+        assert other.n_samples_seen_ == whole.n_samples_seen_
+    model.set_params(channel=PerfectChannel(np.ones((1, 3))))
+    with pytest.raises(ValueError, match="channel: no client took part"):
+        model.fit(X)
 
 
 # ------------------------------------------------------------------- clients and batches
-
-
-def test_labels_are_dealt_round_robin_over_the_whole_stream(recorded):
-    X, _ = stream(240, holes=0.0)
-    dealt = tracker(n_clients=7, channel=Recorder(), robust=True).fit(X)
-    parts, recorded[:] = list(recorded), []
-    named = clone(dealt).fit(X, clients=np.arange(240) % 7)
-    for a, b in zip(parts, recorded, strict=True):
-        assert_array_equal(a, b)
-    assert_array_equal(named.components_, dealt.components_)
-    cut = clone(dealt)
-    for part in np.split(X, [3, 50, 111]):
-        cut.partial_fit(part)
-    assert_allclose(cut.components_, dealt.components_, atol=1e-9)
-    assert cut.clients_ == list(range(7))
 
 
 def test_a_client_without_rows_in_a_batch_takes_no_part():
@@ -205,26 +194,6 @@ def test_noise_is_fresh_where_rows_that_waited_come_again():
     model.partial_fit(X[:60]).partial_fit(X[60:])
     for a, b in combinations([total for total in Received.sums if total.ndim == 2], 2):
         assert np.std(a - b) > 100  # sqrt(2) 100 without the signal, 0 with the same noise
-
-
-@pytest.mark.parametrize("channel", [None, PerfectChannel()])
-@pytest.mark.parametrize("robust", [True, False])
-def test_how_the_stream_is_cut_does_not_matter(channel, robust):
-    X, V = stream(90)
-    codes, options = np.arange(90) % 3, {"n_rounds": 3, "init_rounds": 5, "store_subspaces": True}
-    model = tracker(init=V, robust=robust, batch_size=30, channel=channel, n_clients=3, **options)
-    whole, one_by_one, parts = clone(model).fit(X, clients=codes), clone(model), clone(model)
-    for i in range(90):
-        one_by_one.partial_fit(X[i : i + 1], clients=codes[i : i + 1])
-    for part in np.split(np.arange(90), [7, 45, 46]):
-        parts.partial_fit(X[part], clients=codes[part])
-    streamed = clone(model).fit(iter(np.split(X, [10, 40, 41])))
-    listed = clone(model).partial_fit([X[:50], X[50:]])
-    for other in (one_by_one, parts, streamed, listed):
-        assert_same(other, whole, 1e-9)
-        assert_allclose(other.subspaces_, whole.subspaces_, atol=1e-9)
-        assert other.clients_ == whole.clients_
-        assert other.n_samples_seen_ == whole.n_samples_seen_
 
 
 @pytest.mark.parametrize(
@@ -311,34 +280,6 @@ def test_communication_is_as_said(options, means, looks):
     assert model.communication_.rounds == log.rounds + 7 + means + looks
 
 
-def test_dropout_of_a_tracker():
-    X, V = stream(400)
-    model = tracker(batch_size=80, channel=PerfectChannel(dropout=0.3))
-    model.fit(X, clients=np.arange(400) % 5)
-    # The last round sums over the clients that were there, at least those with the least variance:
-    # noise of 27 features in 3 directions, over their singular value. Missing entries, a tenth,
-    # pass on as much of the error before.
-    there = model.communication_.table[-2]["messages_up"]
-    last = [X[start::5] for start in range(320, 325)]
-    last = [np.where(np.isnan(part), 0, part) @ V.T for part in last]
-    least = np.sort([np.linalg.svd(part, compute_uv=False)[-1] ** 2 for part in last])
-    noise = 0.01 * (np.sqrt(27) + np.sqrt(3) + MARGIN)
-    assert 1 <= there < 5
-    assert sine(model.components_, V) < noise / np.sqrt(least[:there].sum()) / (1 - 0.1)
-    assert model.communication_.floats_up < 0.8 * 5 * 90 * (50 + 4 * 10)
-    model.set_params(channel=PerfectChannel(np.ones((1, 5))))
-    with pytest.raises(ValueError, match="channel: no client took part"):
-        model.fit(X, clients=np.arange(400) % 5)
-
-
-def test_jobs_of_a_tracker_do_not_matter():
-    X, V = stream(80)
-    model = tracker(init=V, robust=True, n_rounds=3, init_rounds=5, channel=GaussianChannel(0.01))
-    one, two = (clone(model).set_params(n_jobs=n).fit(X) for n in (1, 2))
-    assert_same(two, one, 1e-10)
-    assert two.communication_ == one.communication_
-
-
 # ------------------------------------------------------------------------------------- changes
 
 
@@ -354,14 +295,15 @@ def watching(k=3, size=60, noise=0.0, **options):
     return tracker(k, batch_size=size, detect_changes=True, **options)
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-2, 0.1])
-@pytest.mark.parametrize("noise_std", [0.0, 0.05])
+@pytest.mark.parametrize(
+    ("noise", "noise_std"), [(0.0, 0.0), (1e-6, 0.0), (1e-2, 0.0), (0.1, 0.0), (0.1, 0.05)]
+)
 def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
     # Ten batches are updated and four watched; then comes the change, or none, and ten updates
     # more. A batch has 60 rows of variance 1 in each of three directions: after the change the
     # residuals have eigenvalues near 60 and none of the others. Lemma 4.2 has an accuracy of
     # 5 sqrt(d) noise / 60, at most .08 here, below the factor of two that is a change.
-    for seed, change in enumerate((None, 840, 870)):
+    for seed, change in enumerate((None, 870)):
         made = moving(1500, change=change, seed=seed, noise_std=noise_std)
         model = watching(noise=noise).fit(made.X, clients=np.arange(1500) % 4)
         assert_array_equal(model.change_points_, [] if change is None else [840])
@@ -369,27 +311,12 @@ def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
             assert sine(model.components_, made.subspace_at(1499)) < max(noise, 1e-6)
 
 
-def test_where_noise_is_as_large_as_the_rows_none_is_made_up():
-    model = watching(2, noise=1.0)
-    for seed in range(2):
-        still = moving(2400, 20, 2, change=None, seed=seed)
-        assert_array_equal(model.fit(still.X).change_points_, [])
-        # The residuals' eigenvalues after the change are near 60. A threshold is twice what noise
-        # alone makes of an eigenvalue, sqrt(20) at most on average, and 10 deviations more: 23.
-        (found,) = model.fit(moving(2400, 20, 2, change=1020, seed=seed).X).change_points_
-        assert 1020 <= found <= 1080  # at once or in the next batch
-
-
 @pytest.mark.parametrize(
     ("made", "size", "options"),
     [
         # residuals in 8 dimensions scatter so much that some of the changes found are none
-        *[((1500, 8, 2, 1010, seed, 0.1), 20, {"n_updates": 10}) for seed in range(3)],
-        # as of whole rows
-        *[
-            ((1500, 40, 3, 1000, 0, 0.05), 60, {"n_updates": 5, "change_threshold": threshold})
-            for threshold in (0.0, 0.1, 1e6)
-        ],
+        ((1500, 8, 2, 1010, 0, 0.1), 20, {"n_updates": 10}),
+        ((1500, 40, 3, 1000, 0, 0.05), 60, {"n_updates": 5, "change_threshold": 0.1}),
     ],
 )
 def test_with_a_perfect_channel_changes_are_those_of_the_tracker_of_all_rows(made, size, options):
@@ -457,21 +384,10 @@ def test_between_updates_the_basis_rests_and_only_looks_are_sent():
     assert column(model, "floats_up") == up
 
 
-def test_the_margin_holds_though_the_noise_is_estimated():
-    q, edge, t = 10, np.sqrt(20), 10
-    dof = q * (q - 1) // 2
-
-    def above(x):  # density of the estimate, and the bound given it
-        excess = max(np.sqrt(x / dof) * (edge + t) - edge, 0)
-        return scipy.stats.chi2.pdf(x, dof) * np.exp(-(excess**2) / 2)
-
-    assert scipy.integrate.quad(above, 0, 240, limit=500, points=[5, 45])[0] < 1 / 3e7
-
-
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 1.0, 30.0])
 @pytest.mark.parametrize("scale", [0.0, np.arange(1, 41) ** -2.0], ids=["nothing", "decay"])
 def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise, scale):
-    n, d, r, m = 60, 40, 10, 50
+    n, d, r, m = 60, 40, 10, 15
     Z = 5 * np.random.default_rng(0).standard_normal((n, d)) * scale
     sigma = np.append(np.linalg.svd(Z, compute_uv=False) ** 2, 0)
     eps = 5 * np.sqrt(d) * noise / sigma[r - 1] if sigma[r - 1] else np.inf
@@ -492,34 +408,6 @@ def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise, scale):
 
 
 # ----------------------------------------------------------------------- outliers
-
-
-@pytest.mark.parametrize("k", [1, 4])
-@pytest.mark.parametrize("share", [0.05, 0.1])
-def test_among_outliers_altproj_is_the_better_start(k, share):
-    made = make_subspace_stream(400, 150, 5, delta=0, outliers=share, random_state=0)
-    V, errors = made.subspace_at(0), {}
-    for init in ("svd", "altproj"):
-        model = tracker(5, init=init, robust=True, batch_size=60, store_subspaces=True)
-        model.fit(made.X, clients=np.arange(400) % k)
-        errors[init] = [sine(basis, V) for basis in (model.subspaces_[0], model.components_)]
-    assert errors["svd"][0] > 0.9  # outliers of up to 25 beside rows of variance 1
-    # 100 or 25 rows a client: five for each component are enough to tell outliers
-    assert errors["altproj"][0] < 0.02
-    assert errors["altproj"][1] < min(1e-4, errors["svd"][1])
-
-
-@pytest.mark.parametrize("k", [2, 40])
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_outliers_are_found_however_few_rows_a_client_has(k, noise):
-    # 40 clients have one row each in a batch
-    options = {"delta": 0, "outliers": 0.05, "noise_std": noise, "random_state": 0}
-    made = make_subspace_stream(800, 100, 4, **options)
-    model = FederatedSubspaceTracker(4, n_clients=k, random_state=0).fit(made.X)
-    V, true = made.subspace_at(0), made.outliers & ~made.missing
-    assert np.mean((model.outlier_mask_ != true)[200:]) < 1e-4
-    least = subspace_distance(RobustSubspaceTracker(4).fit(made.X).components_, V)
-    assert subspace_distance(model.components_, V) < 1.2 * least + 1e-10
 
 
 def test_outliers_are_found_after_a_change_over_a_channel():
@@ -583,7 +471,6 @@ def test_decompose_after_an_update_is_line_6_of_algorithm_3():
 TRACKERS = {
     "all rows": RobustSubspaceTracker,
     "clients": lambda k: FederatedSubspaceTracker(k, n_clients=4, random_state=0),
-    "one client": lambda k: FederatedSubspaceTracker(k, n_clients=1, random_state=0),
 }
 every_tracker = pytest.mark.parametrize("robust", TRACKERS.values(), ids=TRACKERS)
 
@@ -600,45 +487,36 @@ def with_columns(n, to):
     return X
 
 
-def counts():
-    rng = np.random.default_rng(0)
-    return np.where(rng.random((1000, 40)) < 0.7, 0, rng.exponential(1, (1000, 40)))
-
-
 UNLIKE = {  # rows, components, error of reconstruction over that of PCA, share of outliers
-    **{
-        f"{n} constant columns": (with_columns(n, lambda Y: 7.0), 3, worse, 0.1)
-        for n, worse in ((6, 1.02), (16, 1.02), (24, 1.4))
-    },
-    **{
-        f"{n} columns in small units": (with_columns(n, lambda Y, u=u: u * Y), 3, 1.2, 0.06)
-        for n, u in ((6, 1e-2), (20, 1e-4))
-    },
-    "counts that are mostly zero": (counts(), 4, 1.1, 0.06),
+    "6 constant columns": (with_columns(6, lambda Y: 7.0), 3, 1.02, 0.1),
+    "24 constant columns": (with_columns(24, lambda Y: 7.0), 3, 1.4, 0.1),
+    "columns in small units": (with_columns(20, lambda Y: 1e-4 * Y), 3, 1.2, 0.06),
     "rare pixels": (load_digits().data, 10, 1.15, 0.06),
-    **{
-        f"{n} rows of zeros first": (np.r_[np.zeros((n, 12)), clean(2000, 12) + 5], 3, 1.02, 1)
-        for n in (1, 99, 150, 300)
-    },
+    "150 rows of zeros first": (np.r_[np.zeros((150, 12)), clean(2000, 12) + 5], 3, 1.02, 1),
 }
 
 
-@every_tracker
 @pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier")  # one of both kinds
-@pytest.mark.parametrize("of", UNLIKE)
-def test_columns_say_nothing_about_the_others(robust, of):
+@pytest.mark.parametrize(
+    ("of", "by"),
+    [
+        *((of, "all rows") for of in UNLIKE),
+        ("24 constant columns", "clients"),
+        ("150 rows of zeros first", "clients"),
+    ],
+)
+def test_columns_say_nothing_about_the_others(by, of):
     X, k, worse, outliers = UNLIKE[of]
-    model, X = robust(k).fit(X), X[X.any(axis=1)]
+    model, X = TRACKERS[by](k).fit(X), X[X.any(axis=1)]
     best = PCA(k).fit(X)  # without the rows of zeros
     error, least = (reconstruction_error(X, m.components_, m.mean_) for m in (model, best))
     assert error < worse * least
     assert model.outlier_mask_.mean() < outliers
 
 
-@every_tracker
-@pytest.mark.parametrize("n_late", [100, 300])
-def test_a_feature_that_comes_late_is_learnt(robust, n_late):
-    X = clean(3000, 15) + 5
+@pytest.mark.parametrize(("by", "n_late"), [("all rows", 100), ("clients", 300)])
+def test_a_feature_that_comes_late_is_learnt(by, n_late):
+    robust, X = TRACKERS[by], clean(1500, 15) + 5
     Y = X.copy()
     Y[:n_late, 3] = np.nan
     model = robust(3).fit(Y)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from golden_cases import made
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
@@ -9,13 +10,9 @@ from sklearn.datasets import load_digits, load_wine
 from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
-    FederatedSubspaceTracker,
-    FedPowerNoise,
-    PowerRounds,
     RobustMerge,
     RobustSum,
     SiteEvidence,
-    VerticalFederatedPCA,
     subspace_distance,
 )
 
@@ -189,7 +186,14 @@ def test_honest_clients_are_no_suspects_and_the_sum_is_plain(case):
     assert_allclose(pca.mean_, plain.mean_, rtol=1e-6, atol=1e-12 * np.abs(rows[0]).max())
 
 
-def test_honest_messages_add_up_whatever_their_lengths():
+def test_summaries_are_a_round_of_their_own_and_honest_messages_add_up():
+    X, sites = site_rows()
+    pca = FederatedPowerPCA(2, channel=RobustSum(), random_state=0).fit(X, clients=sites)
+    first, *rounds = pca.communication_.table
+    assert first["floats_up"] == 9 * (10 * 11 // 2 + 2 * 10 + 2)
+    assert first["floats_down"] == 0
+    plain = FederatedPowerPCA(2, random_state=0).fit(X, clients=sites)
+    assert rounds == plain.communication_.table[1:]
     for sent in ([], [np.ones(3)], [np.ones(3), -np.ones(3)], [np.zeros(3)] * 5):
         total, n = RobustSum().receive(sent, RNG)
         assert n == len(sent)
@@ -232,55 +236,20 @@ def test_rounds_hold_without_the_liars():
     assert not hasattr(plain, "evidence_")
 
 
-def test_summaries_are_a_round_of_their_own_in_the_log():
+REFUSED = r"""
+FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0)) | mechanism adds noise to the messages.*RobustSum\(\) compares
+FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0, trust="sum")) | trust='sum' hides the messages.*RobustSum\(\) compares
+FederatedPowerPCA(2, channel=RobustSum(), local_steps=3) | RobustSum\(\) needs local_steps=1.*got 3
+FederatedPowerPCA(2, channel=RobustSum(5)) | max_bad=5 must be fewer than half of the 9 clients
+FederatedSubspaceTracker(2, channel=RobustSum()) | RobustSum\(\) compares .* for FederatedPowerPCA
+VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | RobustSum\(\) compares .* for FederatedPowerPCA
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("row", REFUSED.strip().splitlines())
+def test_sums_that_hide_or_are_not_alike_refuse_it(row):
+    code, words = row.split(" | ")
     X, sites = site_rows()
-    pca = FederatedPowerPCA(2, channel=RobustSum(), random_state=0).fit(X, clients=sites)
-    first, *rounds = pca.communication_.table
-    assert first["floats_up"] == 9 * (10 * 11 // 2 + 2 * 10 + 2)
-    assert first["floats_down"] == 0
-    plain = FederatedPowerPCA(2, random_state=0).fit(X, clients=sites)
-    assert rounds == plain.communication_.table[1:]
-
-
-REFUSED = [
-    (
-        FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0)),
-        r"mechanism adds noise to the messages.*RobustSum\(\) compares",
-    ),
-    (
-        FederatedPowerPCA(
-            2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0, trust="sum")
-        ),
-        r"trust='sum' hides the messages.*RobustSum\(\) compares",
-    ),
-    (
-        FederatedPowerPCA(2, channel=RobustSum(), local_steps=3),
-        r"RobustSum\(\) needs local_steps=1.*got 3",
-    ),
-    (
-        FederatedPowerPCA(2, channel=RobustSum(5)),
-        "max_bad=5 must be fewer than half of the 9 clients",
-    ),
-    *[
-        (model, r"RobustSum\(\) compares .* for FederatedPowerPCA")
-        for model in (
-            FederatedSubspaceTracker(2, channel=RobustSum()),
-            VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())),
-        )
-    ],
-]
-
-
-@pytest.mark.parametrize(("model", "words"), REFUSED)
-def test_sums_that_hide_or_are_not_alike_refuse_it(model, words):
-    X, sites = site_rows()
-    labels = {} if isinstance(model, VerticalFederatedPCA) else {"clients": sites}
+    labels = {} if "Vertical" in code else {"clients": sites}
     with pytest.raises(ValueError, match=words):
-        model.fit(X, **labels)
-
-
-def test_bad_rows_name_their_site():
-    X, sites = site_rows()
-    X[450, 2] = np.nan
-    with pytest.raises(ValueError, match=r"Client 's4'.*NaN"):
-        FederatedPowerPCA(2, channel=RobustSum()).fit(X, clients=sites)
+        made(code).fit(X, **labels)

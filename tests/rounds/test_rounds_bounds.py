@@ -10,23 +10,11 @@ from math import ceil, log, sqrt
 
 import numpy as np
 import pytest
-from bounds_helpers import (
-    batch_of,
-    bounded,
-    quantities,
-    sparse_noise,
-    steps,
-    swaying,
-    waves,
-)
+from bounds_helpers import batch_of, bounded, quantities, sparse_noise, steps, swaying, waves
 from helpers import PAPER, sine, sine_of_orthonormal
 from rounds_helpers import about_origin
 
-from fedpca_sklearn import (
-    FederatedSubspaceTracker,
-    GaussianChannel,
-    projected_sparse_recovery,
-)
+from fedpca_sklearn import FederatedSubspaceTracker, GaussianChannel, projected_sparse_recovery
 
 # ------------------------------------------------------------------------------- the paper's text
 

@@ -74,36 +74,6 @@ def test_what_a_summary_knows_is_the_default_when_going_on_from_it():
     assert half.n_components_ == 3
 
 
-WHOLE = Subspace.from_rows(np.eye(3))
-REFUSED = [
-    (np.eye(3), {}, "must be Subspace objects, got ndarray"),
-    (Subspace.empty(3), {}, "at least one row"),
-    (WHOLE, {"n_components": 4}, "n_components=4 must be at most"),
-    (WHOLE, {"n_components": -1}, "n_components.*-1"),
-    (WHOLE, {"center": False}, "center=False differs.*the mean"),
-    (WHOLE, {"n_samples_seen": 0}, "n_samples_seen.*0"),
-    (WHOLE, {"rank_rule": "a"}, "rank_rule"),
-    (WHOLE, {"decay": 1}, "decay"),
-]
-
-
-@pytest.mark.parametrize(("subspace", "kwargs", "words"), REFUSED, ids=lambda v: str(v)[:30])
-def test_what_cannot_be_gone_on_from_is_refused(subspace, kwargs, words):
-    with pytest.raises((ValueError, TypeError), match=words):
-        StreamingPCA.from_subspace(subspace, **kwargs)
-
-
-def test_rows_that_do_not_fit_the_summary_are_refused_when_going_on():
-    frame = pd.DataFrame(rows(60, 3), columns=list("abc"))
-    pca = StreamingPCA.from_subspace(Subspace.from_rows(frame), 2)
-    assert list(pca.feature_names_in_) == list("abc")
-    with pytest.raises(ValueError, match="same order"):
-        pca.partial_fit(frame[["b", "a", "c"]])
-    with pytest.raises(ValueError, match="2 features"), pytest.warns(UserWarning, match="names"):
-        pca.partial_fit(rows(60, 2))
-    assert pca.n_samples_seen_ == 60
-
-
 @pytest.mark.parametrize(
     "code",
     ["StreamingPCA(2)", "OjaPCA(2, random_state=0)", "SubspaceTracker(2)", "FederatedPCA(2)"],

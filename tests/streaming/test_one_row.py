@@ -2,10 +2,6 @@
 
 import copy
 import pickle
-import sys
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 
 import numpy as np
@@ -15,7 +11,7 @@ import scipy.sparse as sp
 from golden_cases import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -161,9 +157,8 @@ def transformed_by(model, X):
     return model
 
 
-@pytest.mark.parametrize(("d", "n_components"), [(8, 3), (300, 10)])
-@pytest.mark.parametrize("dtype", [np.int64, np.float32])
-def test_a_stream_of_batches_is_what_its_batches_are(d, n_components, dtype):
+@pytest.mark.parametrize(("d", "dtype"), [(8, np.int64), (300, np.float32)])
+def test_a_stream_of_batches_is_what_its_batches_are(d, dtype):
     X = (9 * np.random.default_rng(0).standard_normal((1500, d)) + 30).astype(dtype)
     sizes = [1, 1, 5, 2, 7, 40, 3, 400, *[4] * 20, 350, *[290] * 2]
     parts = np.split(X, np.cumsum(sizes))[:-1]
@@ -180,10 +175,10 @@ def test_a_stream_of_batches_is_what_its_batches_are(d, n_components, dtype):
             else:
                 yield part
 
-    batches = StreamingPCA(n_components)
+    batches = StreamingPCA(3 if d == 8 else 10)
+    whole = clone(batches).fit(stream())
     for part in parts:
         batches.partial_fit(part)
-    whole = StreamingPCA(n_components).fit(stream())
     assert_same(whole, batches)
     assert_same(whole.partial_fit(stream()), batches.partial_fit(iter(parts)))
     assert whole.components_.dtype == (np.float32 if dtype == np.float32 else np.float64)
@@ -301,60 +296,3 @@ def test_a_row_is_the_same_in_any_form_also_in_one_buffer(model):
         model.partial_fit(forms[i % 27 // 3](X[i : i + 1]) if i % 3 else buffer)
     buffer[:] = 1e9
     assert_same(model, expected, without=("feature_names_in_",))
-
-
-@every_model
-def test_transform_of_one_row_is_checked_as_that_of_many(model):
-    X = rows(60)
-    model = clone(model).fit(X)
-    for dtype in (np.float64, np.float32):
-        Y = X[:5].astype(dtype)
-        one = np.concatenate([model.transform(Y[i : i + 1]) for i in range(5)])
-        assert one.dtype == model.transform(Y).dtype
-        assert_allclose(one, model.transform(Y), rtol=1e-4 if dtype == np.float32 else 1e-10)
-    bad = [(X[:1, 1:], "features"), (X[0], "2D"), (np.full((1, D), np.inf), "infinity")]
-    if not type(model).__name__.startswith(HOLES):
-        bad.append((np.full((1, D), np.nan), "NaN"))
-    for wrong, message in bad:
-        with pytest.raises(ValueError, match=message):
-            model.transform(wrong)
-    with pytest.raises(NotFittedError):
-        clone(model).transform(X[:1])
-    named = clone(model).fit(pd.DataFrame(X, columns=list("abcdefgh")))
-    with pytest.warns(UserWarning, match="feature names"):
-        named.transform(X[:1])
-
-
-# ------------------------------------------------------------------------------ others
-
-
-@pytest.mark.parametrize("code", [CODES[0], CODES[6], CODES[9]])
-def test_another_thread_sees_whole_models_only(code):
-    X, done, seen = rows(60), threading.Event(), {}
-    model = read(one_by_one(made(code), X[:1]))
-
-    def look():
-        while not done.is_set():
-            now = copy.copy(model)
-            seen[now.n_samples_] = now.mean_, now.components_
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(2) as others:
-            looking = [others.submit(look) for _ in range(2)]
-            try:
-                for i in range(1, 60):
-                    model.partial_fit(X[i : i + 1])
-                    time.sleep(1e-3)
-            finally:
-                done.set()
-            for future in looking:
-                future.result()
-    finally:
-        sys.setswitchinterval(interval)
-    assert len(seen) > 5
-    for n, (mean, components) in seen.items():
-        expected = one_by_one(made(code), X[:n])
-        assert_array_equal(mean, expected.mean_)
-        assert_array_equal(components, expected.components_)

@@ -178,12 +178,12 @@ def test_arrays_on_disk_are_read_in_bounded_slices(n):
     assert peak < 4 * 2**25 + pca.memory_bytes(8000)
     X = data[:n]
     Z = np.sqrt(weight)[:, None] * (X - weight @ X / weight.sum())
-    _, s, V = np.linalg.svd(Z, full_matrices=False)
-    assert_allclose(pca.singular_values_, s[:2], rtol=1e-9)
-    assert sine(pca.components_, V[:2]) < 1e-9
+    squares, U = np.linalg.eigh(Z @ Z.T)  # of which all but two are zero
+    assert_allclose(pca.singular_values_, np.sqrt(squares[:-3:-1]), rtol=1e-9)
+    assert sine(pca.components_, U[:, :-3:-1].T @ Z) < 1e-9
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.parametrize("dtype", ["f8", "i2"])
 def test_a_memory_map_is_not_copied(dtype, tmp_path):
     file = np.memmap(tmp_path / "X.dat", dtype=dtype, mode="w+", shape=(4000, 1000))
     file[:] = np.random.default_rng(0).integers(0, 100, file.shape)
@@ -224,7 +224,7 @@ def in_memory(X, chunks, path):
 
 
 READERS = [StreamingPCA(3), StreamingPCA(3, block_size=70), OjaPCA(3, random_state=0)]
-STORED = np.random.default_rng(0).standard_normal((4000, 300)) / np.sqrt(1 + np.arange(300))
+STORED = np.random.default_rng(0).standard_normal((2000, 300)) / np.sqrt(1 + np.arange(300))
 
 
 @cache
@@ -232,11 +232,19 @@ def components_in_memory(i, n):
     return clone(READERS[i]).fit(STORED[:n]).components_
 
 
-@pytest.mark.parametrize("hold", [in_hdf5, in_zarr, in_memory])
-@pytest.mark.parametrize("chunks", [(1000, 300), (333, 300), (4000, 300), (512, 7), (1, 300)])
+@pytest.mark.parametrize(
+    ("hold", "chunks"),
+    [
+        (in_hdf5, (333, 300)),
+        (in_hdf5, (1, 300)),
+        (in_zarr, (2000, 300)),
+        (in_zarr, (512, 7)),
+        (in_memory, (1000, 300)),
+    ],
+)
 def test_each_chunk_is_read_once(chunks, hold, tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "_READ_AT_ONCE", 2**20)  # 436 rows, as 32 MB are of more columns
-    n = 400 if chunks[0] == 1 else 4000
+    n = 400 if chunks[0] == 1 else 2000
     array = hold(STORED[:n], chunks, tmp_path)
     for i, model in enumerate(READERS):
         stored = Chunked(array, chunks)

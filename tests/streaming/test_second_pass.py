@@ -9,15 +9,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.exceptions import NotFittedError
 
-from fedpca_sklearn import (
-    NpyRows,
-    StreamingPCA,
-    excess_error,
-    make_power_law,
-    subspace_distance,
-)
+from fedpca_sklearn import NpyRows, StreamingPCA, excess_error, make_power_law, subspace_distance
 
 N, D, RANK = 2000, 600, 5
 
@@ -101,13 +94,6 @@ def test_weights_are_repeated_rows_also_of_dask(X):
     assert_bounded(model, X, RANK, 0.1, weight=weight)
 
 
-def test_float32_stays_float32(X):
-    Y = X.astype(np.float32)
-    model = in_batches(Y).refine(Y, n_rounds=4)
-    assert model.components_.dtype == model.subspace_.components.dtype == np.float32
-    assert_bounded(model, Y, RANK, 1e-3)
-
-
 def test_rows_that_wait_are_taken_first_and_the_stream_goes_on(X):
     model = in_batches(X)
     for row in X[:3]:
@@ -166,23 +152,3 @@ def test_the_bound_of_a_few_passes_is_never_below_the_error(data):
     for part in np.split(np.arange(n), [n // 3] * draw(st.booleans())):
         model.partial_fit(X[part], sample_weight=None if weight is None else weight[part])
     assert_bounded(model, X, r, weight=weight)
-
-
-def test_what_cannot_be_refined_is_named_and_changes_nothing(X, refined):
-    model, before = copy.deepcopy(refined), dict(vars(refined))
-    for args, message in (
-        ((X + 1e-3, None, 2), "whose mean is another"),
-        ((iter([X]), None, 2), "must be 1 where X is an iterator"),
-        ((X, None, 0), "n_rounds must be an integer of at least 1, got 0"),
-        (([X], np.ones(N)), "sample_weight cannot be given"),
-    ):
-        rows, weight, *n_rounds = args
-        before = dict(vars(model))
-        with pytest.raises(ValueError, match=message):
-            model.refine(rows, weight, **({"n_rounds": n_rounds[0]} if n_rounds else {}))
-        assert vars(model) == before
-    faded = StreamingPCA(2, forgetting_factor=0.9).fit(X[:50])
-    with pytest.raises(ValueError, match="must be 1 to refine: rows that have faded"):
-        faded.refine(X[:50])
-    with pytest.raises(NotFittedError):
-        StreamingPCA().refine(X)

@@ -15,22 +15,16 @@ import scipy.sparse as sp
 from helpers import random_basis, sine_of_orthonormal
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
-from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA, IncrementalPCA
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedpca_sklearn import (
     ContributionBounds,
     EnergyBounds,
-    OjaPCA,
     RankRule,
     StreamingPCA,
     make_power_law,
 )
-from fedpca_sklearn._kernels import linalg
-from fedpca_sklearn._kernels import threads as blas
-from fedpca_sklearn.summary import _exact
 
 IRIS = load_iris().data
 FORMS = {"dense": np.array, "csr": sp.csr_array, "csc": sp.csc_matrix, "coo": sp.coo_array}
@@ -234,9 +228,6 @@ def test_a_fraction_is_reached_by_a_wide_stream():
         assert sine_of_orthonormal(V[:8], pca.components_) < 0.05
 
 
-# ------------------------------------------------------------------------------ weights, forgetting
-
-
 # ------------------------------------------------------------------------------ precision
 
 
@@ -257,9 +248,10 @@ def test_signs_do_not_depend_on_the_cutting(d):
         assert (V.max(axis=1) >= -V.min(axis=1)).all()
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.9, 0.999])
-@pytest.mark.parametrize("batch", [1, 7, 64, 200])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("factor", "batch", "weighted"),
+    [(0.5, 7, True), (0.9, 1, False), (0.9, 64, True), (0.999, 1, True), (0.999, 200, False)],
+)
 def test_forgetting_is_the_weighted_svd_however_the_stream_is_cut(factor, batch, weighted):
     X = rows(200, 20)
     weight = np.random.default_rng(3).random(200) if weighted else np.ones(200)
@@ -527,29 +519,3 @@ def test_a_callback_can_stop_the_fit_and_partial_fit_is_one_of_its_own():
     callback = pytest.importorskip("sklearn.callback", reason="came with scikit-learn 1.9")
     pytest.importorskip("rich")
     assert_is_pca_of(pca.set_callbacks(callback.ProgressBar()).fit(X), X, 2)
-
-
-@pytest.mark.parametrize(("small", "threads"), [(2**22, 1), (0, 2)])
-@pytest.mark.parametrize("model", [StreamingPCA(3), OjaPCA(3, random_state=0)])
-def test_small_blocks_take_one_thread_and_the_setting_comes_back(
-    model, small, threads, monkeypatch
-):
-    def used():
-        pools = (p for p in threadpool_info() if p["user_api"] == "blas")
-        return max(pool["num_threads"] for pool in pools)
-
-    def spied(function):
-        def spy(*args):
-            seen.append(used())
-            return function(*args)
-
-        return spy
-
-    seen = []
-    monkeypatch.setattr(blas, "_SMALL", small)
-    monkeypatch.setattr(_exact, "eigh_top", spied(_exact.eigh_top))
-    monkeypatch.setattr(linalg, "orthonormalised", spied(linalg.orthonormalised))
-    with threadpool_limits(2):
-        clone(model).fit(rows(200, 20))
-        assert used() == 2
-    assert seen[-1] == threads

@@ -24,7 +24,6 @@ from fedpca_sklearn import (
     make_power_law,
     merge_subspaces,
 )
-from fedpca_sklearn.streaming import _blocks
 from fedpca_sklearn.summary._adjusted import Adjusting, adjusted
 from fedpca_sklearn.summary._directions import all_directions
 from fedpca_sklearn.summary._scaling import rescaled
@@ -182,11 +181,9 @@ def solved(monkeypatch):
     return orders
 
 
-@pytest.mark.parametrize("spread", [0.0, 6.0])
-@pytest.mark.parametrize("d", [60, 300])
-@pytest.mark.parametrize("confounders", [None, [3, 1]])
-def test_one_eigenproblem_as_of_rows_that_are_not_adjusted(spread, d, confounders, solved):
-    X = rows_of(1, 600, d, spread)
+@pytest.mark.parametrize(("d", "confounders"), [(60, [3, 1]), (300, None)])
+def test_one_eigenproblem_as_of_rows_that_are_not_adjusted(d, confounders, solved):
+    X = rows_of(1, 600, d)
     StreamingPCA(10).fit(rows_of(1, 600, d, 0.0))
     plain, solved[:] = len(solved), []
     pca = StreamingPCA(10, scale=True, partial_out=confounders).fit(X)
@@ -224,11 +221,7 @@ def test_what_is_read_or_copied_in_between_changes_no_bit(kind):
     scatter = (summary.components.T * summary.singular_values**2) @ summary.components
     assert_allclose(scatter / np.outer(size, size), Y.T @ Y / np.outer(size, size), atol=1e-9)
     again = Subspace.from_bytes(summary.to_bytes())
-    assert summary.nbytes == len(summary.to_bytes())
-    assert summary.n_floats == again.n_floats == 12 * 13 // 2 + 2 * 12 + 2
     assert_scaled(FederatedPCA.from_subspaces([again], 3, scale=True), X)
-    largest = merge_subspaces([summary, again.decay(0)]).singular_values[0]
-    assert_allclose(largest, np.linalg.svd(Y, compute_uv=False)[0])
 
 
 def test_rows_that_follow_a_summary_that_was_cut():
@@ -271,18 +264,6 @@ def test_sites_far_apart(apart):
     assert_scaled(pca, X, tol=1e-10 if apart < 100 else 1e-6)
     s = np.linalg.svd(StandardScaler().fit_transform(X), compute_uv=False)
     assert_allclose(pca.singular_values_, s[:4], rtol=1e-9)
-
-
-def test_small_batches_wait_for_each_other(monkeypatch):
-    X, calls, take = rows_of(7), [], _blocks.take_buffer
-    pca = StreamingPCA(3, scale=True, partial_out=[2])
-    monkeypatch.setattr(
-        _blocks, "take_buffer", lambda *args: calls.append(args[1].n) or take(*args)
-    )
-    for batch in np.split(X, 30):
-        pca.partial_fit(batch)
-    assert len(calls) <= 300 // (4 * 12)
-    assert_scaled(pca, left_by(X, [2]))
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -350,15 +331,10 @@ def test_the_unit_of_the_weights_does_not_matter(model, unit):
 # change of units at the beginning and the end of each call left.
 ERRORS = [
     (40, False, True, True, 8.3e-5),
-    (40, True, True, False, 8.7e-6),
-    (40, True, False, True, 1.0e-5),
-    (200, False, True, False, 3.9e-6),
     (200, True, True, True, 1.2e-5),
-    (1000, False, True, True, 3.3e-5),
     (1000, True, True, False, 1.5e-6),
     (1000, True, False, True, 1.7e-9),
     (None, False, True, True, 3.2e-5),
-    (None, True, True, True, 2.4e-5),
     (None, True, False, False, 7.4e-6),
 ]
 CONFOUNDERS = [3, 77]

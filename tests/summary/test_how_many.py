@@ -17,7 +17,6 @@ from sklearn.preprocessing import scale
 from summary_helpers import examples
 
 from fedpca_sklearn import (
-    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
     StreamingPCA,
@@ -28,7 +27,6 @@ from fedpca_sklearn import (
     parallel_analysis,
 )
 from fedpca_sklearn._kernels.minka import minka_evidence
-from fedpca_sklearn.federated._conditional_fill import filled_rows
 from fedpca_sklearn.summary._rank_selection import held_out_errors
 
 DIGITS = load_digits().data
@@ -275,21 +273,6 @@ def test_sites_streams_and_sparse_rows_hold_out_the_same():
     few = np.ones((1, 4)), np.ones((5, 4)), rng.standard_normal((3, 1))
     for rows, numbers in ((low, {3}), (constant, {3, 4}), *((rows, {1}) for rows in few)):
         assert StreamingPCA("held-out").fit(rows).n_components_ in numbers
-
-
-@pytest.mark.parametrize("name", ["spiked", "wine", "digits"])
-def test_rows_with_holes_are_filled_in_as_well_as_by_the_best_number(name):
-    X = tables()[name]
-    lost = np.random.default_rng(1).random(X.shape) < 0.3
-    holes, sites = np.where(lost, np.nan, X), np.arange(len(X)) % 4
-
-    def error(n_components):
-        pca = FederatedPCA(n_components, missing=ConditionalFill()).fit(holes, clients=sites)
-        filled = filled_rows(holes, pca.subspace_.truncate(pca.n_components_))
-        return np.sum((filled - X)[lost] ** 2)
-
-    best = min(map(error, (1, 2, 3, 5, 8, 12) if X.shape[1] > 15 else (1, 2, 3, 5, 8)))
-    assert error("held-out") <= 1.1 * best
 
 
 # ------------------------------------------------------------------------------ who cannot count

@@ -79,10 +79,9 @@ def test_merge_equals_svd_of_pooled_rows(rows, cuts, method, fan_in, apart, mixe
 
 
 @each_method
-@pytest.mark.parametrize("d", [20, 300])
-def test_sites_of_unequal_rank_in_different_directions(method, d):
+def test_sites_of_unequal_rank_in_different_directions(method):
     """Nothing may be lost by keeping only as many directions as the widest site has."""
-    rng = np.random.default_rng(0)
+    rng, d = np.random.default_rng(0), 300 if method == "auto" else 20
     ranks, sites = (1, 4, 2, 0, 6), []
     for i, rank in enumerate(ranks):
         rows = rng.standard_normal((30, max(rank, 1))) * (rank > 0)
@@ -226,8 +225,16 @@ def bases(k1, k2, d, kind):
 
 
 @each_method
-@pytest.mark.parametrize("kind", ["random", "dependent", "nearly dependent"])
-@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (3, 8), (7, 7), (12, 12), (0, 5), (5, 0)])
+@pytest.mark.parametrize(
+    ("k1", "k2", "kind"),
+    [
+        (1, 1, "nearly dependent"),
+        (3, 8, "dependent"),
+        (7, 7, "nearly dependent"),
+        (12, 12, "random"),
+        (0, 5, "random"),
+    ],
+)
 def test_basis_stays_orthonormal_for_any_ranks(method, kind, k1, k2):
     d = 12  # 7 + 7 > d and 12 + 12 > d
     parts = [
@@ -342,20 +349,6 @@ def test_untruncated_summaries_merge_to_the_pca_of_all_rows(stack, n_components,
         assert pca.n_components_ == rank_of(s, n_components)
 
 
-@examples(40)
-@given(st.data(), any_method, st.sampled_from([None, 2, 3, 8]))
-def test_cuts_of_rows_trees_and_methods_do_not_matter(data, method, fan_in):
-    d = data.draw(st.sampled_from([12, 257, 400]))
-    sizes = data.draw(st.lists(st.integers(1, 60), min_size=2, max_size=25))
-    n_components = data.draw(st.sampled_from([1, 4, 0.5, 0.99]))
-    X, s, Vt = decaying(sum(sizes), d, 3)
-    parts = [Subspace.from_rows(rows) for rows in np.split(X, np.cumsum(sizes)[:-1])]
-    found = SubspaceMerge(method, fan_in=fan_in).merge(parts, n_components)
-    assert_is_pca(found, s, Vt, n_components)
-    if n_components < 1:
-        assert found.explained_variance_ratio.sum() > n_components
-
-
 @each_method
 @pytest.mark.parametrize(("n", "d"), [(3000, 8), (2500, 300)])
 def test_spectra_of_any_spread_survive_more_rows_than_are_stacked(method, n, d):
@@ -369,7 +362,7 @@ def test_spectra_of_any_spread_survive_more_rows_than_are_stacked(method, n, d):
     assert_orthonormal(found.components)
 
 
-@pytest.mark.parametrize("n_sites", range(1, 18, 2))
+@pytest.mark.parametrize("n_sites", [1, 2, 3, 5, 8, 17])
 @pytest.mark.parametrize("fan_in", [None, 2, 3, 5])
 def test_every_message_of_a_tree_is_sent_once(fan_in, n_sites):
     parts = [Subspace.from_rows(rows) for rows in np.array_split(make_rows(100, 20), n_sites)]
@@ -388,46 +381,9 @@ def test_every_message_of_a_tree_is_sent_once(fan_in, n_sites):
         assert len(messages) <= -(-n_sites // fan)
 
 
-@pytest.mark.parametrize("fan_in", [None, 4])
-def test_summaries_that_were_cut_are_merged_exactly_for_what_they_hold(fan_in):
-    """The stack of what is there, mean corrections included, whatever its size."""
-    X, _, _ = decaying(3000, 700, 30)
-    parts = [Subspace.from_rows(rows, 30) for rows in np.array_split(X, 30)]
-    mean = X.mean(axis=0)
-    stack = [s.singular_values[:, None] * s.components for s in parts]
-    stack += [np.sqrt(s.n_samples) * (s.mean - mean)[None] for s in parts]
-    s, Vt = np.linalg.svd(np.concatenate(stack), full_matrices=False)[1:]
-    found = SubspaceMerge(fan_in=fan_in).merge(parts, 10)
-    # an inner node of a tree is a client's summary with extra directions, and cut as such
-    tol = 1e-10 if fan_in is None else 0.05
-    assert_allclose(found.singular_values, s[:10], rtol=tol)
-    assert sine(found.components, Vt[:10]) <= tol
-
-
-@cache
-def unlike_clients():
-    """32 clients that share out the range of the first component: each has its own mean."""
-    X, first = make_power_law(10_000, 500, alpha=1.0, random_state=0, return_components=1)
-    X = X[np.argsort(X @ first[0])]
-    parts = [StreamingPCA(20).fit(rows).subspace_ for rows in np.array_split(X, 32)]
-    Z = X - X.mean(axis=0)
-    return Z, *np.linalg.eigh(Z.T @ Z), parts
-
-
-@pytest.mark.parametrize("fan_in", [None, 2])
-def test_truncated_merge_of_unlike_clients_is_near_the_best_subspace(fan_in):
-    Z, lam, Q, parts = unlike_clients()
-    merged = SubspaceMerge(fan_in=fan_in).merge(parts, 20)
-    assert_allclose([merged.scatter, merged.n_samples], [np.sum(Z**2), len(Z)], rtol=1e-12)
-    error = np.sum(Z**2) - np.sum((Z @ merged.components.T) ** 2)
-    assert error / lam[:-20].sum() - 1 <= 1e-4
-    # leading directions have wide gaps, and keep most digits of an excess of 1e-4
-    assert subspace_distance(merged.components[:3], Q[:, :-4:-1].T) <= 1e-2
-
-
-@pytest.mark.parametrize("k", [3, 40])
-def test_leading_directions_of_a_stack_that_is_large_both_ways(k):
+def test_leading_directions_of_a_stack_that_is_large_both_ways():
     """1,200 directions in 1,300 features; 12 of them have the same variance exactly."""
+    k = 40
     spectrum = 1 / np.arange(1, 1201) ** 0.7
     spectrum[4:16] = spectrum[4]
     axes, parts = np.eye(1200, 1300), []
@@ -463,58 +419,3 @@ def test_a_new_client_does_not_make_its_tree_forget_what_a_node_kept():
     pca.set_params(estimator=wide).partial_fit(more, clients=[10] * 500)
     fresh = merge.merge([site.summary for site in pca._clients.values()], 5)
     assert_allclose(pca.singular_values_, fresh.singular_values, rtol=1e-12)
-
-
-# -------------------------------------------------------------------------- errors
-
-
-def parts_of(*shapes, **kwargs):
-    return [Subspace.from_rows(make_rows(*shape), **kwargs) for shape in shapes]
-
-
-FEW = r"subspaces must .*at least one Subspace, got none"
-WRONG = [
-    ({"subspaces": []}, FEW),
-    ({"subspaces": Subspace.empty(3)}, r"a sequence of Subspace objects, got one Subspace"),
-    ({"subspaces": [np.eye(3)]}, r"subspaces must be Subspace objects, got ndarray"),
-    ({"subspaces": 3}, r"subspaces must be a sequence of Subspace objects, got one int"),
-    ({"subspaces": parts_of((9, 4), (9, 5))}, r"subspaces\[1\] has 5 features.* 4"),
-    ({"subspaces": parts_of((9, 4)) + parts_of((9, 4), center=False)}, r"all centred or all not"),
-    ({"method": "svdd"}, r"'?method'? .*must be .*'gram'.*[gG]ot 'svdd'"),
-    ({"method": ["svd"]}, r"'?method'? .*must be .*'gram'.*[gG]ot \['svd'\]"),
-    *(
-        ({"n_components": k}, rf"n_components must be .*got {k!r}".replace(".5", r"\.5"))
-        for k in (-1, 1.5, 0.0, float("nan"), "mle")
-    ),
-]
-WRONG_WEIGHTS = [
-    *(([1.0] * n, rf"weights must .*2 subspaces, got {n}") for n in (1, 3)),
-    ([1.0, -1.0], r"weights must be non-negative"),
-    ([1.0, np.nan], r"weights must be finite"),
-    (1.0, r"weights must .*1-D"),
-    (["one", 2], r"weights must be real numbers, got \['one', 2\]"),
-    ({"a": 1}, r"weights must be real numbers, got \{'a': 1\}"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "match"), WRONG)
-@pytest.mark.parametrize("fan_in", ["", None, 2])
-def test_bad_arguments_are_named_with_value_and_expectation(fan_in, wrong, match):
-    wrong = {"subspaces": parts_of((9, 4), (9, 4))} | wrong
-    merge = merge_subspaces
-    if fan_in != "":
-        merge = SubspaceMerge(wrong.pop("method", "auto"), fan_in=fan_in).merge
-    with pytest.raises((ValueError, TypeError), match=match):
-        merge(**wrong)
-
-
-@pytest.mark.parametrize(("weights", "match"), WRONG_WEIGHTS)
-def test_bad_weights_are_named(weights, match):
-    with pytest.raises(ValueError, match=match):
-        merge_subspaces(parts_of((9, 4), (9, 4)), weights=weights)
-
-
-@pytest.mark.parametrize("fan_in", [1, 0, -2, 2.5, "2"])
-def test_bad_fan_in_is_named(fan_in):
-    with pytest.raises((ValueError, TypeError), match=rf"'fan_in' .*must be .*Got {fan_in!r}"):
-        SubspaceMerge(fan_in=fan_in).merge(parts_of(*[(9, 4)] * 5))

@@ -6,8 +6,6 @@ The oracle is the singular value decomposition of all rows by numpy.
 import json
 import struct
 import time
-from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,7 +25,7 @@ from fedpca_sklearn import (
     merge_subspaces,
 )
 from fedpca_sklearn.__main__ import main
-from fedpca_sklearn._validation.feature_names import check_names, check_same_names
+from fedpca_sklearn._validation.feature_names import check_names
 
 NAMES = ("age", "height", "weight", "pulse")
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -158,43 +156,6 @@ def test_names_that_cannot_be_told_apart_by_eye_are_refused(text, tmp_path):
     assert not (tmp_path / "never").exists()
 
 
-STATEMENTS = [
-    ({"feature_names": ("a", "b")}, "feature_names must be 4 strings, got 2"),
-    ({"feature_names": (1, 2, 3, 4)}, "feature_names must be 4 strings"),
-    ({"feature_names": ("a", "b", "a", "c")}, "feature_names must differ, got 'a' twice"),
-    ({"site": "a", "sites": ["a", "b"]}, "site='a' must be the only one of sites"),
-    ({"sites": "north"}, "sites must be a collection"),
-    *(
-        ({"privacy": stated}, f"privacy{words}")
-        for stated, words in [
-            ((1.0, 2.0, 3.0), " must be"),
-            ((-1.0, 1e-5, 3.0, "A", "client"), ".epsilon"),
-            ((np.nan, 1e-5, 3.0, "A", "client"), ".epsilon"),
-            ((1.0, 2.0, 3.0, "A", "client"), ".delta"),
-            ((1.0, 1e-5, -3.0, "A", "client"), ".row_norm"),
-            ((1.0, 1e-5, 3.0, 7, "client"), ".mechanism"),
-            ((1.0, 1e-5, 3.0, "A\x1b", "client"), ".mechanism"),
-        ]
-    ),
-]
-
-
-@pytest.mark.parametrize(("stated", "message"), STATEMENTS)
-def test_statements_that_cannot_be_are_refused(stated, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        Subspace(**fields_of(named(), **stated))
-    assert Subspace(**fields_of(named(), site="a", sites=None)).sites == ("a",)
-    assert Subspace(**fields_of(named(), sites={"b", "a"})).sites == ("a", "b")
-
-
-def test_many_other_names_are_compared_in_a_moment():
-    ours, theirs = ([f"f{i}" for i in range(k, k + 200_000)] for k in (0, 1))
-    with pytest.raises(ValueError, match="lacks 'f0' and has 'f200000'"):
-        check_same_names(ours, theirs, "X")
-    with pytest.raises(ValueError, match="must differ, got 'f7' twice"):
-        check_names([*ours, "f7"], 200_001)
-
-
 def test_marks_on_one_letter_take_no_time():
     """Composing them takes the square of their number: 200 KB that anybody sends were 20 s."""
     name, start = "a" + "\u0301\u0316" * 50_000, time.process_time()
@@ -204,23 +165,6 @@ def test_marks_on_one_letter_take_no_time():
     assert StreamingPCA(1).fit(frame).subspace_.feature_names == (name, "b")
     assert time.process_time() - start < 1
     assert check_names(["a\u0301" * 250], 1) == ("\u00e1" * 250,)
-
-
-# ---------------------------------------------------------------------------------------- faults
-
-
-def test_what_arrives_in_any_order_late_or_empty_is_all_rows():
-    parts = [rows(n, seed) for seed, n in enumerate((30, 1, 50, 7))]
-    summaries = [Subspace.from_rows(X)._replace(site=f"s{i}") for i, X in enumerate(parts)]
-    for order in list(permutations(range(4)))[::7]:
-        some = [summaries[i] for i in order[:3]]
-        pca = FederatedPCA.from_subspaces([*some, Subspace.empty(4)])
-        assert_summarises(pca.subspace_, np.concatenate([parts[i] for i in order[:3]]))
-        pca = FederatedPCA.from_subspaces(some)
-        late = parts[order[3]]
-        pca.partial_fit(late, clients=[f"s{order[3]}"] * len(late))
-        assert pca.clients_ == ["s0", "s1", "s2", "s3"]
-        assert_summarises(pca.subspace_, np.concatenate(parts))
 
 
 # -------------------------------------------------------------------- what is stated of privacy
@@ -310,30 +254,3 @@ def test_files_are_merged_and_described(files, tmp_path, capsys):
     for line in ("site       north", "rows       100", f"names      {', '.join(NAMES)}"):
         assert line in shown
     assert "sites      north, south" in shown
-
-
-def test_errors_name_the_file_and_write_nothing(files, tmp_path, capsys):
-    paths, _ = files
-    bad, other, both, model = (
-        str(tmp_path / name) for name in ("bad.npz", "other", "both", "model")
-    )
-    Path(bad).write_bytes(b"PK\x03\x04" + bytes(100))
-    named(tuple("abcd")).save(other)
-    assert main(["merge", *paths, "-o", both]) == 0
-    for extra, message in (
-        (bad, "bad.npz: Not a subspace summary"),
-        (str(tmp_path / "none.npz"), "none.npz"),
-        (paths[0], "site 'north'"),
-        (both, "subspaces[2] is of site 'north', as is subspaces[0]"),
-        (other, "lacks 'age', 'height', 'weight', 'pulse'"),
-    ):
-        assert main(["merge", *paths, extra, "-o", model]) == 1
-        assert message in capsys.readouterr().err
-        assert not Path(model).exists()
-    before = Path(paths[0]).read_bytes()
-    assert main(["merge", *paths, "-o", paths[0]]) == 1
-    assert "is one of the files to merge" in capsys.readouterr().err
-    assert Path(paths[0]).read_bytes() == before
-    Path(other).chmod(0o600)
-    assert main(["merge", paths[0], "-o", other, "--force"]) == 0  # the permissions stay
-    assert Path(other).stat().st_mode & 0o777 == 0o600

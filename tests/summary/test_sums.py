@@ -1,7 +1,6 @@
 """Scatter matrices that are added up: what they tell, when they are certain, when they are read."""
 
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -290,18 +289,6 @@ def test_summaries_with_directions_to_come_are_summaries(X):
     assert pickle.loads(pickle.dumps(fresh())).n_components == D
     with pytest.raises(AttributeError, match="nothing"):
         fresh().nothing  # noqa: B018
-
-
-def test_threads_that_read_at_once_find_the_same(X):
-    summary, found = StreamingPCA(R).fit(X).subspace_, []
-    readers = [threading.Thread(target=lambda: found.append(summary.components)) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    assert len(found) == 4
-    for V in found:
-        assert_array_equal(V, found[0])
 
 
 def test_the_other_directions_take_six_matrices(X):

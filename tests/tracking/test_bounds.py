@@ -10,16 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from bounds_helpers import (
-    batch_of,
-    bounded,
-    holes,
-    quantities,
-    sparse_noise,
-    steps,
-    swaying,
-    waves,
-)
+from bounds_helpers import batch_of, bounded, holes, quantities, sparse_noise, steps, swaying, waves
 from helpers import PAPER, leading, sine
 from numpy.testing import assert_allclose
 

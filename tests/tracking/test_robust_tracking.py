@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import PAPER, f1_score, fitted_attributes, peak_bytes
+from helpers import PAPER, f1_score, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import (
@@ -42,20 +42,18 @@ def tracker(k=5, **options):
 @pytest.mark.parametrize(
     ("options", "least"),
     [
-        ({"delta": 0, "outliers": 0.05}, 1.0),
-        ({"delta": 0, "outliers": 0.1, "outlier_pattern": "moving"}, 1.0),
         ({"model": "piecewise", "outliers": 0.05}, 1.0),
         ({"outliers": 0.05}, 0.998),
         ({"model": "rotation", "outliers": 0.05}, 0.998),
     ],
-    ids=["constant", "moving", "piecewise", "walk", "rotation"],
+    ids=["piecewise", "walk", "rotation"],
 )
 def test_outliers_of_the_streams_of_the_paper_are_found(options, least):
-    stream = make_subspace_stream(1500, 1000, 30, random_state=0, **options)
-    model = tracker(30).fit(stream.X)
+    stream = make_subspace_stream(900, 600, 20, random_state=0, **options)
+    model = tracker(20).fit(stream.X)
     assert f1_score(model.outlier_mask_, stream.outliers & ~stream.missing) >= least
     if least == 1:
-        assert subspace_distance(model.components_, stream.subspace_at(1499)) < 1e-4
+        assert subspace_distance(model.components_, stream.subspace_at(899)) < 1e-4
 
 
 STARTS = {
@@ -71,12 +69,12 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize(("d", "seed"), [(300, 0), (100, 2)])
+@pytest.mark.parametrize(("d", "seed"), [(200, 0), (100, 2)])
 @pytest.mark.parametrize("pattern", ["bernoulli", "moving"])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_every_outlier_is_found_however_the_tracker_starts(start, d, seed, pattern, missing):
     stream = constant_stream(
-        900, d, seed=seed, outlier_pattern=pattern, missing=missing, outliers=0.07
+        600, d, seed=seed, outlier_pattern=pattern, missing=missing, outliers=0.07
     )
     options, V, rng = dict(STARTS[start]), stream.V, np.random.default_rng(0)
     if options.get("init") in ("V", "part"):
@@ -88,7 +86,7 @@ def test_every_outlier_is_found_however_the_tracker_starts(start, d, seed, patte
     # the error falls by a factor of the share that is lost with each batch
     assert subspace_distance(model.components_, V) < 1e-6
     first = options.get("init_size", 40 if start == "svd" or "init" in options else 100)
-    assert len(model.subspaces_) == 1 + (900 - first) // 40
+    assert len(model.subspaces_) == 1 + (600 - first) // 40
     if start == "svd":  # nothing is removed from the first batch
         filled = np.where(stream.missing, 0, stream.X)[:40]
         assert not model.outlier_mask_[:40].any()
@@ -130,23 +128,18 @@ def test_noise_is_no_outlier(noise, outliers):
     assert_array_equal(full[stream.missing], clean[stream.missing])
 
 
-@pytest.mark.parametrize("mean", [0.0, 1e6])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "mean"),
     [
-        {},
-        {"forgetting_factor": 0.98},
-        {"n_iter": 3},
-        {"detect_changes": True, "n_updates": 3},
-        {"batch_size": 25},
-        {"center": True},
+        ({}, 0.0),
+        ({"forgetting_factor": 0.98, "n_iter": 3}, 0.0),
+        ({"detect_changes": True, "n_updates": 3, "batch_size": 25}, 0.0),
+        ({"center": True}, 1e6),
     ],
     ids=str,
 )
 def test_it_is_the_tracker_that_is_told_the_outliers(options, mean):
     center = "center" in options
-    if mean and not center:
-        return
     stream = constant_stream(1500 if center else 600, 120)
     options = {**PAPER, "init": stream.V, "store_subspaces": True, **options}
     robust = RobustSubspaceTracker(5, **options).fit(stream.X + mean)
@@ -227,14 +220,13 @@ def test_new_rows_are_decomposed_and_outliers_move_nothing(fitted):
     assert vars(model) == before
 
 
-@pytest.mark.parametrize("threshold", ["auto", 5.0])
-def test_new_rows_stand_for_themselves(fitted, threshold):
-    model = tracker(support_threshold=threshold).fit(fitted.X[:500])
-    X = fitted.X + 0.3 * np.random.default_rng(0).standard_normal(fitted.X.shape)
+def test_new_rows_stand_for_themselves(fitted):
+    model, rng = fitted.model, np.random.default_rng(0)
+    X = fitted.X + 0.3 * rng.standard_normal(fitted.X.shape)
     order = np.random.default_rng(0).permutation(700)
     Z, sparse = model.transform(X), model.decompose(X)[1]
     assert_allclose(model.transform(X[order]), Z[order], atol=1e-11)
-    for i in range(0, 700, 37):
+    for i in range(0, 700, 97):
         assert_allclose(model.transform(X[i : i + 1]), Z[i : i + 1], atol=1e-11)
         assert_allclose(model.decompose(X[i : i + 1])[1], sparse[i : i + 1], atol=1e-11)
 
@@ -313,19 +305,6 @@ def test_a_sensor_that_moves_all_the_time_does_not_hide_the_others():
     assert model.support_threshold_[8] < 6 * 0.15
 
 
-def test_memory_is_that_of_a_few_batches_and_bases_and_a_byte_an_entry():
-    d = 1000
-    stream, model = constant_stream(1300, d), tracker()
-    # some 15 arrays of a batch's size are held at once by the iteration
-    assert peak_bytes(lambda: model.partial_fit(stream.X[:100])) < 20 * 8 * d * (100 + 5)
-    few = peak_bytes(lambda: model.partial_fit(stream.X[100:300]))
-    many = peak_bytes(lambda: model.partial_fit(stream.X[300:1300]))
-    assert few < 20 * 8 * d * (40 + 5)
-    assert many - few < 2.5 * 800 * d  # the masks of blocks and their concatenation
-    one, two = (peak_bytes(lambda n=n: model.transform(stream.X[:n])) for n in (100, 400))
-    assert two - one < 2.5 * 8 * 300 * d
-
-
 # ------------------------------------------------------------------------------ films
 
 
@@ -360,34 +339,6 @@ def make_film(kind, motion, n=200, shape=(30, 40), contrast=CONTRAST, seed=0):
     return X, mask, behind
 
 
-def overlap(found, true):
-    return (found & true).sum() / (found | true).sum()
-
-
-@pytest.mark.parametrize(
-    ("kind", "contrast"), [("still", 40), ("waving", 40), ("drift", 40), ("still", 15)]
-)
-@pytest.mark.parametrize("motion", ["moving", "lingering", "stopping"])
-def test_objects_are_found_wherever_they_stay(kind, contrast, motion):
-    if contrast == 15 and motion != "moving":
-        return
-    X, mask, behind = make_film(kind, motion, contrast=contrast)
-    model = RobustSubspaceTracker(**OPTIONS).fit(X[:TRAIN])
-    found, rests = [model.decompose(X[TRAIN:])[1] != 0], [X - np.median(X[:TRAIN], axis=0)]
-    if contrast == 40:  # the truth is the best of all
-        rests.append(X - behind)
-    else:  # 64 pixels of six deviations, of which the threshold of six loses half
-        found = []
-    found.append(model.partial_fit(X[TRAIN:]).outlier_mask_)
-    best = max(
-        overlap(np.abs(rest[TRAIN:]) > t, mask[TRAIN:])
-        for rest in rests
-        for t in (6, 7, 8, 9, 10, 12, 20, 30)
-    )
-    for part in found:
-        assert overlap(part, mask[TRAIN:]) >= 0.95 * best
-
-
 @pytest.mark.parametrize("absorb_after", [40, 80, None])
 def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
     X, mask, _ = make_film("still", "stopping", n=300)
@@ -397,15 +348,6 @@ def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
     assert share[20:absorb_after].min() > 0.9
     if absorb_after is not None:
         assert share[absorb_after + 80 :].max() < 0.05
-
-
-def test_another_xi_between_two_calls_searches_the_waiting_rows_again():
-    X, _, _ = make_film("still", "moving", n=130)
-    changed = RobustSubspaceTracker(**OPTIONS).fit(X[:TRAIN]).partial_fit(X[TRAIN : TRAIN + 10])
-    changed.set_params(xi=5.0).partial_fit(X[TRAIN + 10 :])
-    same = RobustSubspaceTracker(**OPTIONS).fit(X[:TRAIN])
-    same.set_params(xi=5.0).partial_fit(X[TRAIN:])
-    assert_array_equal(changed._last_search.found.start, same._last_search.found.start)
 
 
 # ------------------------------------------------------------------------------ warnings

@@ -7,7 +7,6 @@ these and far below any error in the algebra.
 """
 
 import pickle
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,15 +18,9 @@ from helpers import PAPER, leading, peak_bytes, random_basis, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from fedpca_sklearn import (
-    FederatedSubspaceTracker,
-    RobustSubspaceTracker,
-    SubspaceTracker,
-    make_subspace_stream,
-)
+from fedpca_sklearn import FederatedSubspaceTracker, SubspaceTracker, make_subspace_stream
 from fedpca_sklearn.communication import CommunicationLog
-from fedpca_sklearn.summary import Subspace
-from fedpca_sklearn.tracking._stmiss import State, complete, detect, fill
+from fedpca_sklearn.tracking._stmiss import fill
 
 nan, inf = np.nan, np.inf
 EPS = np.finfo(float).eps
@@ -111,7 +104,6 @@ SIZES = [
     (97, 12, 2, 25, 0.2),
     (90, 50, 5, 10, 0.2),
     (99, 30, 4, 6, 0.1),
-    (101, 150, 3, 20, 0.5),
     (50, 15, 1, 50, 0.4),
 ]
 OPTIONS = {
@@ -162,14 +154,6 @@ def test_rows_that_amplify_noise_a_thousandfold_do_not_count(share, counts):
     assert_array_equal(filled.rows, [[0.0, 1.0], [0.0, 0.0]])
 
 
-@pytest.mark.parametrize(("angle", "rank"), [(1e-5, 2), (1e-7, 1)])
-def test_a_basis_is_completed_by_what_it_lacks(angle, rank):
-    V, old = np.eye(1, 3), np.array([[np.cos(angle), np.sin(angle), 0.0]])
-    assert_allclose(np.abs(complete(V, old, 2)), np.eye(3)[:rank], atol=1e-9)
-    assert_array_equal(complete(V, old, 1), V)
-    assert_array_equal(complete(V, old[:0], 2), V)
-
-
 def test_batches_of_auto_have_at_least_40_rows_and_only_the_last_counts_in_the_paper():
     for k, size in ((1, 40), (20, 40), (21, 42)):
         X = planted(2 * size, 60, 21, noise=0.1)[0]
@@ -177,12 +161,26 @@ def test_batches_of_auto_have_at_least_40_rows_and_only_the_last_counts_in_the_p
         assert len(model.fit(X[:-1]).subspaces_) == 1
         assert len(model.fit(X).subspaces_) == 2
         assert sine(model.components_, leading(X[-size:], k)) < 1e-10
-    for center in (False, True):  # without fading it is the SVD of whole rows
-        model = SubspaceTracker(20, forgetting_factor=1.0, center=center, fill="subspace")
-        X = planted(200, noise=0.3, mean=2.0)[0]
-        _, s, Vt = np.linalg.svd(X - center * X.mean(axis=0), full_matrices=False)
-        assert_allclose(model.fit(X).singular_values_, s, rtol=1e-10)
-        assert_allclose(np.abs(np.sum(model.components_ * Vt, axis=1)), 1, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("d", "k", "size"), [(200, 3, 40), (60, 2, 30)])
+def test_noise_is_not_taken_for_a_change(d, k, size):
+    X = piecewise(30 * size, d, (), k, 0.1).X
+    model = tracker(k, size, detect_changes=True, n_updates=15).fit(X)
+    assert_array_equal(model.change_points_, [])
+    # The root of a level is a function of the noise with Lipschitz constant sigma / sqrt(size), so
+    # that it deviates from its median by t times that with probability exp(-t^2 / 2) at most. The
+    # median is about sigma (1 + sqrt(d / size)), more with the error of the basis, and the root of
+    # the threshold sqrt(2) of a typical one. With t = 3 at both ends no level could be above
+    # 0.5 ((M + 3) / (M - 3))^2 of the threshold, with M = sqrt(d) + sqrt(size).
+    M = np.sqrt(d) + np.sqrt(size)
+    changes, _, ratios = norst(X, k, size, 15)
+    assert not changes
+    assert ratios.max() < min(0.5 * ((M + 3) / (M - 3)) ** 2, 1)
+    X = planted(1205, d, noise=0.1, seed=3)[0]  # nor are the few rows at the end of a stream
+    model = SubspaceTracker(3, detect_changes=True, **PAPER)
+    for n in (1201, 1205):
+        assert_array_equal(model.fit(X[:n]).change_points_, [])
 
 
 # ------------------------------------------------------------------------------ experiments
@@ -242,13 +240,12 @@ def piecewise(n, d, changes, k=3, noise=0.0, seed=0, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("d", "k", "size", "change"),
     [(100, 3, 40, 1200), (100, 3, 40, 1213), (300, 5, 20, 819), (50, 2, 60, 1799)],
 )
-def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change, seed):
-    stream = piecewise(3000, d, (change,), k, seed=seed)
+def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change):
+    stream = piecewise(3000, d, (change,), k)
     model = SubspaceTracker(k, batch_size=size, detect_changes=True, **PAPER).fit(stream.X)
     # Without noise there is no margin to speak of: the residuals of a batch are rounding errors,
     # of the order of 1e-30, or those of a change, of which one row in a batch is enough.
@@ -265,28 +262,6 @@ def test_every_change_is_found_over_calls_and_anew_with_fit():
     assert_array_equal(model.change_points_, [1000, 2000])
     assert len(model.subspaces_) == 65
     assert_array_equal(model.fit(stream.X[:900]).change_points_, [])
-
-
-@pytest.mark.parametrize(("d", "k", "size"), [(200, 3, 40), (60, 2, 30)])
-def test_noise_is_not_taken_for_a_change(d, k, size):
-    for seed in range(2):
-        X = piecewise(30 * size, d, (), k, 0.1, seed).X
-        model = tracker(k, size, detect_changes=True, n_updates=15).fit(X)
-        assert_array_equal(model.change_points_, [])
-        # The root of a level is a function of the noise with Lipschitz constant
-        # sigma / sqrt(size), so that it deviates from its median by t times that with probability
-        # exp(-t^2 / 2) at most. The median is about sigma (1 + sqrt(d / size)), more with the
-        # error of the basis, and the root of the threshold sqrt(2) of a typical one. With t = 3 at
-        # both ends no level could be above 0.5 ((M + 3) / (M - 3))^2 of the threshold, with
-        # M = sqrt(d) + sqrt(size).
-        M = np.sqrt(d) + np.sqrt(size)
-        changes, _, ratios = norst(X, k, size, 15)
-        assert not changes
-        assert ratios.max() < min(0.5 * ((M + 3) / (M - 3)) ** 2, 1)
-    X = planted(1205, d, noise=0.1, seed=3)[0]  # nor are the few rows at the end of a stream
-    model = SubspaceTracker(3, detect_changes=True, **PAPER)
-    for n in (1201, 1205):
-        assert_array_equal(model.fit(X[:n]).change_points_, [])
 
 
 @pytest.mark.parametrize("threshold", ["auto", 0.03, 0.06])
@@ -326,17 +301,6 @@ def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found)
     for least, changes in ((1e6, []), (0.0, np.arange(6, 50, 5) * 40)):
         model.set_params(change_threshold=least)
         assert_array_equal(model.fit(X).change_points_, changes)
-
-
-def test_what_may_be_noise_is_no_change():
-    Y, V = planted(30, noise=0.1)
-    before = Subspace.from_rows(Y, 3, center=False)
-    state = State(before, np.zeros(20), V, updates_left=0, n_rows=80, level=0.49)
-    after, updates = detect(state, 1.0, 30, 5, "auto")
-    assert (after.change_points, after.updates_left, updates) == ((80,), 4, True)
-    assert detect(state, 1.0, 30, 5, "auto", margin=0.05)[0].change_points == ()
-    again = replace(state, n_rows=110, change_points=(80,), level=0.51)
-    assert detect(again, 1.0, 30, 5, "auto")[0].change_points == (80,)
 
 
 @pytest.mark.parametrize("change", [80, 100])
@@ -494,18 +458,6 @@ def test_a_step_depends_on_its_arguments_alone(code, monkeypatch):
         if kind is FederatedSubspaceTracker:
             stranger.communication_ = CommunicationLog()  # a place to count messages
         assert joblib.hash(stranger._next_state(state, Y)) == joblib.hash(after)
-
-
-def test_trackers_have_the_parameters_that_they_use():
-    for kind in (SubspaceTracker, RobustSubspaceTracker, FederatedSubspaceTracker):
-        names = set(kind().get_params())
-        assert set(kind._parameter_constraints) == names
-        for parent in kind.__mro__[1:]:
-            declared = vars(parent).get("_parameter_constraints", {})
-            if parent.__module__.startswith("fedpca_sklearn"):
-                assert set(declared) <= names
-        # none is a constant of the class
-        assert not names & {name for base in kind.__mro__ for name in vars(base)}
 
 
 def test_memory_is_that_of_a_few_batches_and_bases():

@@ -6,14 +6,12 @@ with n x n matrices and loops, and numpy's variances of projected rows.
 
 import numpy as np
 import pytest
-from helpers import measured
+from helpers import sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import scale
 
 from fedpca_sklearn import (
     Complete,
@@ -35,7 +33,6 @@ examples = settings(max_examples=30, derandomize=True, deadline=None, database=N
 seeds = st.integers(0, 2**31 - 1)
 every_method = pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
 every_exact = pytest.mark.parametrize("method", ["merge", "power"])
-UNEQUAL = [[7, 0], [3], [1, 6, 2, 5], [4]]
 
 
 # ------------------------------------------------------------------------------ data and helpers
@@ -70,13 +67,6 @@ def vertical(r=3, method="vfedpca", **options):
 
 def leading(X, r=1):
     return PCA(r, svd_solver="full").fit(X)
-
-
-def sine(A, B):
-    """Sine of the largest angle between the spans of two sets of as many rows."""
-    A, B = (np.linalg.qr(np.asarray(M, np.float64).T)[0].T for M in (A, B))
-    assert A.shape == B.shape
-    return np.linalg.norm(A - A @ B.T @ B, 2)
 
 
 def noise_of(model):
@@ -345,51 +335,11 @@ def test_strings_stand_for_objects_with_their_defaults(method, topology):
 
 # ------------------------------------------------------------------------------------- "vfedpca"
 
-PRINTED = {"weighting": "eigenvalue", "update": "cumulative"}
 
-
-@pytest.mark.parametrize("topology", ["server", "complete", "ring", "star"])
-def test_one_client_gives_the_exact_components(topology):
-    X, options = rows(), {"local_iterations": 300, "topology": topology}
-    for scaling in (True, False):
-        model = vertical(feature_groups=1, weight_scaling=scaling, **options)
-        assert_equals_pca(model.fit(X), X)
-
-
-def gain(X, p, **options):
-    """Error of "vfedpca" over the mean of those of the clients by themselves."""
-    Z, exact = X - X.mean(axis=0), leading(X).components_
-    groups = np.array_split(np.arange(X.shape[1]), p)
-    alone = [
-        sine((Z.T @ np.linalg.svd(Z[:, g], full_matrices=False)[0][:, 0])[None], exact)
-        for g in groups
-    ]
-    model = vertical(1, feature_groups=p, **options).fit(X)
-    return sine(model.components_, exact) / np.mean(alone)
-
-
-@pytest.mark.parametrize("p", [2, 3, 4, 8])
-@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
-def test_vfedpca_is_better_than_isolated_clients(load, p):
-    assert gain(scale(load().data), p, local_iterations=100) < 0.65
-
-
-@pytest.mark.parametrize("p", [3, 5, 10])
-@pytest.mark.parametrize("name", ["college", "vehicle", "sonar"])
-def test_vfedpca_is_better_than_isolated_clients_on_the_papers_data(name, p):
-    X = measured(name).astype(float)
-    assert gain(X if name == "sonar" else scale(X), p) < 0.8
-    assert gain(X if name == "sonar" else scale(X), p, **PRINTED, weight_scaling=True) < 0.8
-
-
-@pytest.mark.parametrize("p", [3, 8])
-def test_vfedpca_of_digits_standardised_or_not(p):
-    X, printed = load_digits().data, {"local_iterations": 100, "weight_scaling": True, **PRINTED}
-    assert gain(scale(X), p, **printed) < 0.7
-    # as it stands: clients disagree, and the average is worse
-    assert gain(X, p, **printed) > 1
-    assert gain(scale(X), p) < 0.7
-    assert gain(X, p) < 1
+@pytest.mark.parametrize(("topology", "scaling"), [("server", True), ("ring", False)])
+def test_one_client_gives_the_exact_components(topology, scaling):
+    options = {"local_iterations": 300, "topology": topology, "weight_scaling": scaling}
+    assert_equals_pca(vertical(feature_groups=1, **options).fit(rows()), rows())
 
 
 @every_method
@@ -399,7 +349,7 @@ def test_random_state_does_not_matter_in_the_end(method):
     assert_same(*models, 1e-8)
 
 
-@pytest.mark.parametrize("r", range(1, 9))
+@pytest.mark.parametrize("r", [1, 2, 5, 8])
 def test_vfedpca_gives_valid_components_of_any_number(r):
     X = rows()
     model = vertical(r, feature_groups=5).fit(X)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import arrays_in
+from helpers import arrays_in, sine
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial import Chebyshev
@@ -20,7 +20,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from test_vertical_pca import (
-    UNEQUAL,
     alike,
     assert_same,
     assert_valid,
@@ -28,7 +27,6 @@ from test_vertical_pca import (
     examples,
     rows,
     seeds,
-    sine,
     vertical,
 )
 
@@ -37,14 +35,15 @@ from fedpca_sklearn import (
     GaussianChannel,
     Graph,
     PerfectChannel,
-    Ring,
     Topology,
     VFedPCA,
 )
 from fedpca_sklearn.communication._peers import Gossip, Peers, metropolis
-from fedpca_sklearn.communication._topology import as_topology, distances, neighbours_of
+from fedpca_sklearn.communication._topology import as_topology, neighbours_of
 from fedpca_sklearn.vertical._vertical_method import left_factor
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
+
+UNEQUAL = [[7, 0], [3], [1, 6, 2, 5], [4]]
 
 
 def adjacency(topology, n):
@@ -272,7 +271,7 @@ WEIGHTINGS = ["eigenvalue", "eigenvalue_per_column", "equal", "projection"]
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("topology", ["complete", "ring", "star", path(6)], ids=str)
+@pytest.mark.parametrize("topology", ["complete", "ring", path(6)], ids=str)
 @pytest.mark.parametrize("scaling", [True, False])
 def test_vfedpca_of_white_noise_is_that_of_a_server(weighting, topology, scaling):
     # clients' vectors have nothing in common, so that a rule for signs decides
@@ -355,28 +354,6 @@ def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighti
     assert near[-3:] == end(1, 5)
 
 
-@pytest.mark.parametrize("r", [1, 2])
-def test_floats_of_power(r):
-    model = vertical(r, "power", feature_groups=4, n_rounds=3, tol=0.0).fit(rows())
-    assert floats(model) == [4 * 60 * r] * 3 + end(r)
-    assert floats(model, "down") == [4 * 60 * r] * 3 + [0, 4 * r * r, 4 * r * r]
-    model.set_params(method__tol=1e-8, topology=Ring(tol=1e-8)).fit(rows())
-    m = Gossip(adjacency("ring", 4), 1e-8).n_exchanges
-    assert floats(model) == [2 * 4 * 60 * r] * (3 * m) + end(r)
-
-
-@pytest.mark.parametrize("local", [None, 1, 2])
-def test_floats_of_merge(local):
-    sizes = [min(len(g), local or 8) for g in UNEQUAL]
-    options = {"method": "merge", "feature_groups": UNEQUAL, "local_components": local}
-    model = vertical(2, **options).fit(rows())
-    assert floats(model) == [61 * sum(sizes), *end(2)]
-    for topology in "complete", "ring", path(4):
-        model = vertical(2, **options, topology=topology).fit(rows())
-        assert sum(floats(model)[:-3]) == 3 * 61 * sum(sizes)
-        assert len(floats(model)) - 3 == distances(adjacency(topology, 4)).max()
-
-
 def test_the_last_messages_do_not_pass_the_channel():
     X = rows()
     noisy = vertical(method="power", channel=GaussianChannel(50.0), n_rounds=4).fit(X)
@@ -427,7 +404,7 @@ def test_no_fitted_attribute_holds_columns(method, topology):
 # ------------------------------------------------------------------------------ groups of columns
 
 
-@pytest.mark.parametrize("p", range(1, 9))
+@pytest.mark.parametrize("p", [1, 3, 5, 8])
 def test_a_number_of_groups_is_contiguous(p):
     groups = vertical(1, "merge", feature_groups=p).fit(rows()).feature_groups_
     assert_array_equal(np.concatenate(groups), np.arange(8))

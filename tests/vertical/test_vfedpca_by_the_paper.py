@@ -14,6 +14,7 @@ from helpers import measured, peak_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
@@ -44,7 +45,6 @@ UPDATES = ["cumulative", "original"]
 every_update = pytest.mark.parametrize(
     "update", [*UPDATES, "cumulative_columns", "original_columns"]
 )
-PRINTED = {"weighting": "eigenvalue", "update": "cumulative_columns"}
 GROUPS = [[0, 3], [1, 2, 4, 5, 6], [7], [8, 9, 10], [11, 12]]
 
 
@@ -178,9 +178,7 @@ def test_every_mode_is_the_papers_algorithm(weighting, update, topology, exchang
     X = rows()
     parts, sizes = [X[:, g] for g in GROUPS], [len(g) for g in GROUPS]
     heard = heard_of(topology, exchange, 5)
-    for scaling, (T, L, warm) in itertools.product(
-        [False, True, "ceil"], [(1, 12, True), (2, 1, False), (4, 2, True)]
-    ):
+    for scaling, T, L, warm in [(False, 1, 12, True), (True, 2, 1, False), ("ceil", 4, 2, True)]:
         options = {"weighting": weighting, "update": update}
         U, _ = algorithms(
             parts, start_of(20), T, L, heard, scaling=scaling, warm=warm, sizes=sizes, **options
@@ -189,11 +187,7 @@ def test_every_mode_is_the_papers_algorithm(weighting, update, topology, exchang
             L, T, warm_start=warm, weight_scaling=scaling, exchange=exchange, **options
         )
         model = VerticalFederatedPCA(
-            1,
-            feature_groups=GROUPS,
-            method=method,
-            topology=TOPOLOGIES[topology],
-            random_state=0,
+            1, feature_groups=GROUPS, method=method, topology=TOPOLOGIES[topology], random_state=0
         ).fit(X)
         # what each client makes of its vector, side by side
         want = np.concatenate([X[:, g].T @ u for g, u in zip(GROUPS, U.T, strict=True)])
@@ -234,10 +228,11 @@ def test_every_mode_is_the_papers_algorithm_of_kernels(weighting, update, topolo
     kernels = [rbf_kernel(X[:, g], gamma=gamma) for g in GROUPS]
     kernels = [centred(K) for K in kernels] if center else kernels
     sizes = [len(g) for g in GROUPS]
-    for exchange, (scaling, T, projection) in itertools.product(
-        ["consensus", "neighbours"],
-        [(False, 1, "samples"), (True, 3, "features"), ("ceil", 3, "samples")],
-    ):
+    for exchange, scaling, T, projection in [
+        ("consensus", False, 1, "samples"),
+        ("neighbours", True, 3, "features"),
+        ("neighbours", "ceil", 3, "samples"),
+    ]:
         heard = heard_of(topology, exchange, 5)
         options = {"weighting": weighting, "update": update}
         factors, matrix = [factor(K) for K in kernels], products
@@ -328,19 +323,16 @@ def test_later_components_are_those_of_what_is_left(update, weighting, exchange,
 @every_update
 def test_the_linear_kernel_is_vfedpca_of_columns(update):
     X = rows(center=False)
-    for center, exchange, topology in itertools.product(
-        [True, False], ["consensus", "neighbours"], [None, Ring()]
-    ):
+    for center, exchange, topology in [
+        (True, "consensus", None),
+        (False, "consensus", Ring()),
+        (True, "neighbours", Ring()),
+    ]:
         method = VFedPCA(n_rounds=3, update=update, exchange=exchange)
         options = {"feature_groups": GROUPS, "topology": topology, "center": center}
         linear = VerticalFederatedPCA(1, method=method, random_state=0, **options).fit(X)
         kernel = VerticalFederatedKernelPCA(
-            1,
-            kernel="linear",
-            aggregation=method,
-            projection="features",
-            random_state=0,
-            **options,
+            1, kernel="linear", aggregation=method, projection="features", random_state=0, **options
         ).fit(X)
         same(kernel.components_, linear.components_)
         same(kernel.transform(X), linear.transform(X), 1e-6)
@@ -481,12 +473,7 @@ def test_centring_of_columns_may_be_left_out():
     for method in VFedPCA(n_rounds=200), PowerRounds(), "merge":
         for topology in None, Ring():
             model = VerticalFederatedPCA(
-                2,
-                feature_groups=4,
-                method=method,
-                topology=topology,
-                center=False,
-                random_state=0,
+                2, feature_groups=4, method=method, topology=topology, center=False, random_state=0
             ).fit(X)
             assert subspace_distance(model.components_, vt[:2]) < 1e-6
             assert_allclose(model.singular_values_, s[:2], rtol=1e-8)
@@ -516,16 +503,43 @@ def test_eq_9_as_printed_has_the_kernel_itself(kernel):
     ).fit(X)
     assert_array_equal(some.mean_, 0)
     same(some.components_[0], unit(X.T @ model.eigenvectors_[:, 0]))
+    if kernel == "linear":  # 15 rows span the 13 columns
+        some.set_params(n_landmarks=15, projection="samples", random_state=0).fit(X)
+        assert_allclose(some.eigenvalues_, values[::-1][:2], rtol=1e-6)
+        found, want = (np.abs(each.transform(X)) for each in (some, model))
+        assert_allclose(found, want, atol=1e-6)
 
 
-def test_landmarks_of_a_kernel_that_is_not_centred():
-    X = rows(40, center=False)
+def test_a_kernel_or_a_client_without_a_positive_eigenvalue_is_named_or_left_out():
+    X = np.random.default_rng(0).standard_normal((5, 40))
+    options = {"kernel": "sigmoid", "coef0": 0.0, "gamma": -0.001}
+    assert np.linalg.eigvalsh(centred(np.tanh(-0.001 * X @ X.T)))[-1] < 1e-12
+    with pytest.warns(UserWarning, match=r"gamma=-0.001, coef0=0.0 .* no eigenvalue is positive"):
+        model = VerticalFederatedKernelPCA(1, **options).fit(X)
+    assert_array_equal(model.eigenvalues_, 0)
+    X = np.random.default_rng(0).standard_normal((30, 12)) * np.repeat([1.0, 0.02], 6)
     model = VerticalFederatedKernelPCA(
-        2, kernel="linear", center=False, n_landmarks=15, random_state=0
+        1,
+        kernel=lambda A, B: np.tanh(A @ B.T if A.std() > 0.1 else -A @ B.T),
+        aggregation=VFedPCA(100, 1, weighting="equal"),
+        random_state=0,
     ).fit(X)
-    _, s, vt = np.linalg.svd(X)  # 15 rows span the 13 columns
-    assert_allclose(model.eigenvalues_, s[:2] ** 2, rtol=1e-6)
-    assert_allclose(np.abs(model.transform(X)), np.abs(X @ vt[:2].T), atol=1e-6)
+    assert_array_equal(model.client_weights_[:, 0], [1, 0])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "sigmoid", "linear", rbf_kernel])
+def test_gamma_of_clients_and_below_zero_for_sigmoid_alone(kernel):
+    X, options = rows(), {"kernel": kernel, "feature_groups": GROUPS, "random_state": 0}
+    model = VerticalFederatedKernelPCA(1, aggregation=VFedPCA(), **options)
+    if kernel in ("rbf", "poly", "sigmoid"):
+        own = [1 / len(g) for g in GROUPS]
+        assert_allclose(model.fit(X).gamma_, own if kernel == "rbf" else np.full(5, 1 / 13))
+        assert_allclose(model.set_params(gamma=0.3).fit(X).gamma_, np.full(5, 0.3))
+        exact = clone(model).set_params(aggregation="exact", gamma=None)
+        assert exact.fit(X).gamma_ == 1 / 13
+    if kernel != "sigmoid":
+        with pytest.raises(ValueError, match=r"gamma=-0.5 below zero needs kernel='sigmoid'"):
+            model.set_params(gamma=-0.5).fit(X)
 
 
 def test_the_sign_of_gamma_in_eq_12():
@@ -549,45 +563,6 @@ def test_the_sign_of_gamma_in_eq_12():
     K = centred(np.tanh(0.01 * X @ X.T - 0.5))
     turned = VerticalFederatedKernelPCA(1, **options, gamma=0.01, coef0=-0.5).fit(X)
     same(turned.eigenvectors_[:, 0], np.linalg.eigh(K)[1][:, -1])
-
-
-def test_a_kernel_without_a_positive_eigenvalue_is_named():
-    X = np.random.default_rng(0).standard_normal((5, 40))
-    options = {"kernel": "sigmoid", "coef0": 0.0, "gamma": -0.001}
-    assert np.linalg.eigvalsh(centred(np.tanh(-0.001 * X @ X.T)))[-1] < 1e-12
-    with pytest.warns(UserWarning, match=r"gamma=-0.001, coef0=0.0 .* no eigenvalue is positive"):
-        model = VerticalFederatedKernelPCA(1, **options).fit(X)
-    assert_array_equal(model.eigenvalues_, 0)
-
-
-def test_one_client_of_some_may_be_left_out():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 12)) * np.repeat([1.0, 0.02], 6)
-    method = VFedPCA(100, 1, weighting="equal")
-    model = VerticalFederatedKernelPCA(
-        1,
-        kernel=lambda A, B: np.tanh(A @ B.T if A.std() > 0.1 else -A @ B.T),
-        aggregation=method,
-        random_state=0,
-    ).fit(X)
-    assert_array_equal(model.client_weights_[:, 0], [1, 0])
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "sigmoid"])
-def test_gamma_of_clients(kernel):
-    X, options = rows(), {"kernel": kernel, "feature_groups": GROUPS, "random_state": 0}
-    model = VerticalFederatedKernelPCA(1, aggregation=VFedPCA(), **options).fit(X)
-    own = [1 / len(g) for g in GROUPS]
-    assert_allclose(model.gamma_, own if kernel == "rbf" else np.full(5, 1 / 13))
-    assert_allclose(model.set_params(gamma=0.3).fit(X).gamma_, np.full(5, 0.3))
-    assert model.set_params(aggregation="exact", gamma=None).fit(X).gamma_ == 1 / 13
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear", rbf_kernel])
-def test_gamma_below_zero_is_for_sigmoid_alone(kernel):
-    model = VerticalFederatedKernelPCA(kernel=kernel, gamma=-0.5, aggregation=VFedPCA())
-    with pytest.raises(ValueError, match=r"gamma=-0.5 below zero needs kernel='sigmoid'"):
-        model.fit(rows())
 
 
 # --------------------------------------------------------------------------- the paper's claims
@@ -628,9 +603,9 @@ def test_later_periods_from_the_clients_own_data_do_not_raise_the_error():
     assert not_above(cases, weighting="eigenvalue") >= 8
 
 
-@pytest.mark.parametrize("p", [5, 10])
-@pytest.mark.parametrize("name", ["vehicle", "sonar"])
-@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize(
+    ("name", "p", "center"), [("vehicle", 5, True), ("sonar", 10, True), ("vehicle", 10, False)]
+)
 def test_neighbours_alone_are_between_a_server_and_isolated_clients(name, p, center):
     X, errors = paper_data(name), {}
     Z = X - X.mean(axis=0) * center
@@ -652,20 +627,3 @@ def test_neighbours_alone_are_between_a_server_and_isolated_clients(name, p, cen
     assert subspace_distance(components["complete"], components["server"]) < 1e-8
     for topology in "ring", "star":
         assert errors["complete"] < errors[topology] < isolated
-
-
-def test_images_of_one_kernel_for_the_whole_and_the_clients():
-    """VFedAKPCA on columns of images: eight clients, sigmoid with gamma .25 and c = 1."""
-    X = measured("mnist_test")[:300] / 255.0
-    options = {"kernel": "sigmoid", "gamma": 0.25, "coef0": 1, "projection": "features"}
-    pca = VerticalFederatedKernelPCA(1, feature_groups=1, random_state=0, **options)
-    whole = pca.fit(X).components_[0]
-    parts = []
-    for columns in np.array_split(np.arange(784), 8):
-        part = (X[:, columns] - X[:, columns].mean(axis=0)).T @ pca.fit(X[:, columns]).eigenvectors_
-        parts.append(part[:, 0] * np.sign(part.sum()))
-    isolated = abs(unit(np.concatenate(parts)) @ whole)
-    assert isolated < 0.7
-    for method in VFedPCA(), VFedPCA(100), "paper", VFedPCA(100, 1, weighting="eigenvalue"):
-        pca.set_params(feature_groups=8, aggregation=method)
-        assert abs(pca.fit(X).components_[0] @ whole) >= 0.9
