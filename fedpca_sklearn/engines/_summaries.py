@@ -57,7 +57,7 @@ from ._secure_fits import (
     work_of_second_moments,
 )
 from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites, with_spent
+from ._sites import SiteLostError, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4
@@ -146,8 +146,8 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
 
 
 def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    summaries = sites.ask("summary", with_spent(sites, partial(summary_told, private=True))).items()
-    named = [summary._replace(site=site) for site, summary in summaries]
+    summaries = sites.ask("summary", partial(summary_told, private=True), spent=True)
+    named = [summary._replace(site=site) for site, summary in summaries.items()]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
