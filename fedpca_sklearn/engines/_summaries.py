@@ -38,7 +38,6 @@ from ._estimators import (
     know_columns,
     one_message,
     partial_fit_estimator,
-    refuse_mechanism,
     rows_sent,
     site_work,
     told,
@@ -158,7 +157,11 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
 
 @partial_fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
-    refuse_mechanism(estimator)
+    if estimator.mechanism is not None:  # what each batch costs is not accounted for
+        raise ValueError(
+            f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
+            "fit_sites takes all rows of a site at once."
+        )
     if isinstance(estimator.missing, ConditionalFill):
         raise ValueError(
             f"missing={estimator.missing!r} takes all rows of a site at once, as each is filled in "
