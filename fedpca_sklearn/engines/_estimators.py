@@ -154,15 +154,6 @@ def _unknown(registered: Any, estimator: Any) -> TypeError:
     )
 
 
-def refuse_mechanism(estimator: Any) -> None:
-    """Raise: what each batch of a site costs is not accounted for."""
-    if estimator.mechanism is not None:
-        raise ValueError(
-            f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
-            "fit_sites takes all rows of a site at once."
-        )
-
-
 def check_parameters(estimator: Any) -> None:
     """Raise an error that names a wrong parameter."""
     check = getattr(estimator, "_check_parameters", estimator._validate_params)

@@ -61,24 +61,13 @@ def construction_of(value: Any, known: Iterable[type] = ()) -> str:
             f"a parameter is a {kind.__name__}, expected constants, lists, or objects of the "
             "public classes of fedpca_sklearn, or of known ones."
         )
-    parameters = inspect.signature(kind).parameters
-    parts = (
-        (name, construction_of(given, known))
-        for name, given in _parameters_of(value).items()
-        if name not in _OWN
-    )
-    changed = (
-        f"{name}={text}" for name, text in parts if text != _default(parameters[name].default)
-    )
+    parameters, changed = inspect.signature(kind).parameters, []
+    given = vars(value) if isinstance(value, _VALUES) else value.get_params(deep=False)
+    for name in filter(lambda name: name not in _OWN, given):
+        default, text = parameters[name].default, construction_of(given[name], known)
+        if default is inspect.Parameter.empty or text != construction_of(default):
+            changed.append(f"{name}={text}")
     return f"{kind.__name__}({', '.join(changed)})"
-
-
-def _parameters_of(value: Any) -> dict[str, Any]:
-    return vars(value) if isinstance(value, _VALUES) else value.get_params(deep=False)
-
-
-def _default(value: Any) -> str | None:
-    return None if value is inspect.Parameter.empty else construction_of(value)
 
 
 def public_class(name: str, known: Iterable[type] = ()) -> Any:

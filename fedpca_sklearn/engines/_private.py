@@ -256,7 +256,7 @@ class PrivateSums(Rounds):
 
     def __init__(self, sums: SecureSums, releases: Releases):
         super().__init__(sums)
-        self.releases, sums.private = releases, True
+        self.releases = releases
 
     def total(self, query: Any) -> np.ndarray:
         """Sum of the answers of all sites to a query."""

@@ -30,7 +30,7 @@ from ._secure import Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_su
 from ._secure_fits import Rounds, query_of, secure_work, summed, tasks_of_moments
 from ._secure_sums import SecureSums
 from ._site_policy import Site
-from ._sites import SiteLostError, Sites, with_spent
+from ._sites import SiteLostError, Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"
@@ -212,16 +212,10 @@ class SiteRounds(Rounds):
 
     n_products, n_rows = 0, 0.0
 
-    def __init__(self, sites: Sites, private: bool = False):
-        super().__init__(sites)
-        self.private = private
-
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
-        read: Callable[[Answer], np.ndarray] = partial(self._read, query)
-        if self.private:
-            read = with_spent(self.sites, read)
-        messages = self.sites.ask(query.kind, read, *query.arguments)
+        read = partial(self._read, query)
+        messages = self.sites.ask(query.kind, read, *query.arguments, spent=self.sites.private)
         if not isinstance(query, Moments) and len(messages) < len(clients):
             raise SiteLostError(getattr(query, "V", None), self.n_products)
         self.n_products += isinstance(query, TimesScatter)
@@ -253,7 +247,7 @@ class SiteRounds(Rounds):
             answer.agree("number of features", len(numbers))
             return message
         *inner, scatter = numbers
-        if scatter < 0 and not self.private:  # noise may be more than the rows
+        if scatter < 0 and not self.sites.private:  # noise may be more than the rows
             raise answer.refused(f"scatter={scatter}, expected a sum of squares")
         with np.errstate(over="ignore"):
             squares = max(abs(scatter), float(np.abs(inner).sum())) / count
@@ -299,7 +293,7 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     start, n_done = None, 0
 
     def fit() -> FederatedPowerPCA:
-        return power_by_rounds(clone(estimator), SiteRounds(sites, True), start, n_done)
+        return power_by_rounds(clone(estimator), SiteRounds(sites), start, n_done)
 
     def go_on(lost: SiteLostError) -> None:  # what was spent is spent: the others go on
         nonlocal start, n_done

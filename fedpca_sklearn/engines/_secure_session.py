@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ._messages import Answer, arrays_of
 from ._secure import KEYS, SHARES, UNMASK
 from ._secure_site import N_ZEROS, question_of, session_of
 from ._secure_sums import SecureSums
-from ._sites import SiteLostError, as_sent, with_spent
+from ._sites import SiteLostError, as_sent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
 _LONGEST = 5000
@@ -70,10 +70,8 @@ class Session:
             for at, name in enumerate(self.names)
         }
         length = None if size is None else size + N_ZEROS
-        read: Callable[[Answer], np.ndarray] = partial(_masked_in, kind, length)
-        if self.sites.private:
-            read = with_spent(self.sites, read)
-        arrived = self.sites.ask(kind, read, *arguments, configs=configs)
+        read, spent = partial(_masked_in, kind, length), self.sites.private
+        arrived = self.sites.ask(kind, read, *arguments, configs=configs, spent=spent)
         self._check_enough(len(arrived), "have sent their numbers")
         record = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
         self._question = question_of(self.digest, kind, self.bits, record)

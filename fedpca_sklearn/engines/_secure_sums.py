@@ -24,8 +24,6 @@ class SecureSums(Sites):
     ----------
     announced : dict of str to Bounds
         What the sites have announced, by name.
-    private : bool
-        Whether sites state what they have spent beside their numbers.
     n_ended : int
         Sites that have no more batches.
     """
@@ -36,7 +34,7 @@ class SecureSums(Sites):
         super().__init__(*of_sites)
         if secure.threshold > self.min_sites:
             self.limit, self.min_sites = "threshold", secure.threshold
-        self.secure, self.tasks, self.private, self.n_ended = secure, tasks, False, 0
+        self.secure, self.tasks, self.n_ended = secure, tasks, 0
         self._session = Session
         self._keys: dict[str, tuple[bytes, bytes]] = {}
         self.begin_sums(())

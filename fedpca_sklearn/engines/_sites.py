@@ -40,6 +40,7 @@ class Sites:
     ):
         self.carrier, self.min_sites, self.timeout = carrier, min_sites, timeout
         self.stated = stated(estimator)  # in each question
+        self.private = getattr(estimator, "mechanism", None) is not None
         self.log = CommunicationLog()
         self.own_columns = False  # whether each site has columns of its own
         self.common_keys: np.ndarray | None = None  # of rows that all of these have, once known
@@ -81,6 +82,7 @@ class Sites:
         *arguments: Any,
         configs: Mapping[str, dict[str, Any]] | None = None,
         spare: bool = False,
+        spent: bool = False,
     ) -> dict[str, Any]:
         """Return what ``read`` makes of the answer of each site, by name, sorted.
 
@@ -96,6 +98,8 @@ class Sites:
             What else is sent, by the name of the site.
         spare : bool, default=False
             Sites without an answer are not left out.
+        spent : bool, default=False
+            Sites state what they have spent beside their answers, which is kept.
 
         Raises
         ------
@@ -109,7 +113,10 @@ class Sites:
             try:
                 answer = self._open(node, replies.get(node), nonce)
                 value = read(answer)
+                account = _spent_of(answer) if spent else None
                 self._pin(node, answer)
+                if account is not None:
+                    self.spent[answer.site] = account
                 values[node] = value
                 if value is not _OVER:
                     answers[node] = answer
@@ -307,17 +314,11 @@ def _unlike(trait: str, got: Any, expected: Any) -> str:
     return f"its {trait} is {got}, that of the others {expected}"
 
 
-def with_spent(sites: Sites, read: Callable[[Answer], Any]) -> Callable[[Answer], Any]:
-    """Read answers of sites that state what they have spent, and keep that."""
-
-    def reading(answer: Answer) -> Any:
-        value = read(answer)
-        mu2, delta = answer.config.get("mu2"), answer.config.get("delta")
-        if not isinstance(mu2, float) or not (0 <= mu2 <= _LARGEST or mu2 == math.inf):
-            raise answer.refused(f"mu2={shown(repr(mu2))}, expected what it has spent")
-        if not isinstance(delta, float) or not 0 < delta < 1:
-            raise answer.refused(f"delta={shown(repr(delta))}, expected a number in (0, 1)")
-        sites.spent[answer.site] = mu2, delta
-        return value
-
-    return reading
+def _spent_of(answer: Answer) -> tuple[float, float]:
+    """mu^2 of all releases of a site, and the delta that it promises, as it states them."""
+    mu2, delta = answer.config.get("mu2"), answer.config.get("delta")
+    if not isinstance(mu2, float) or not (0 <= mu2 <= _LARGEST or mu2 == math.inf):
+        raise answer.refused(f"mu2={shown(repr(mu2))}, expected what it has spent")
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise answer.refused(f"delta={shown(repr(delta))}, expected a number in (0, 1)")
+    return mu2, delta

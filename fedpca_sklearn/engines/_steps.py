@@ -182,15 +182,8 @@ class _Step:
         there = values > _LEAST
         rows = np.sqrt(values[there])[::-1, None] * V.T[there][::-1]
         columns = np.maximum(found["scatter"], 0.0)
-        self.rows = Subspace._trusted(
-            rows,
-            np.zeros(len(rows)),
-            self.mean,
-            float(n),
-            float(columns.sum()),
-            estimator.center,
-            column_scatter=columns,
-        )
+        sizes, known = np.zeros(len(rows)), (self.mean, float(n), float(columns.sum()))
+        self.rows = Subspace._trusted(rows, sizes, *known, estimator.center, column_scatter=columns)
 
     def average(self, mean: ProjectionMean, spaces: list[Subspace]) -> ProjectionMean:
         """The mean of projections with those of the sites, whose own mean has these rows."""

@@ -38,7 +38,6 @@ from ._estimators import (
     know_columns,
     one_message,
     partial_fit_estimator,
-    refuse_mechanism,
     rows_sent,
     site_work,
     told,
@@ -57,7 +56,7 @@ from ._secure_fits import (
     work_of_second_moments,
 )
 from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites, with_spent
+from ._sites import SiteLostError, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4
@@ -146,8 +145,8 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
 
 
 def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    summaries = sites.ask("summary", with_spent(sites, partial(summary_told, private=True))).items()
-    named = [summary._replace(site=site) for site, summary in summaries]
+    summaries = sites.ask("summary", partial(summary_told, private=True), spent=True)
+    named = [summary._replace(site=site) for site, summary in summaries.items()]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
     d, mechanism = fitted.components_.shape[1], estimator.mechanism
@@ -158,7 +157,11 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
 
 @partial_fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
-    refuse_mechanism(estimator)
+    if estimator.mechanism is not None:  # what each batch costs is not accounted for
+        raise ValueError(
+            f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
+            "fit_sites takes all rows of a site at once."
+        )
     if isinstance(estimator.missing, ConditionalFill):
         raise ValueError(
             f"missing={estimator.missing!r} takes all rows of a site at once, as each is filled in "
