@@ -113,14 +113,12 @@ def inspect(options: Options) -> Report:
 
 def merge(options: Options) -> Report:
     """One summary of all sites, as `FederatedPCA.from_subspaces` makes it."""
-    check_output(options.output, options.force, options.files, "merge")
-    summaries, warnings = together(options)
+    summaries, warnings = together(options, "merge")
     return model_written(options, model_of(options, summaries, options.files), warnings)
 
 
 def remove(options: Options) -> Report:
     """Merge the files without the site's, and tell how far the components have moved."""
-    check_output(options.output, options.force, options.files)
     summaries, warnings = together(options)
     own = [i for i, summary in enumerate(summaries) if summary.site == options.site]
     if not own:
@@ -144,7 +142,6 @@ def remove(options: Options) -> Report:
 
 def scale(options: Options) -> Report:
     """Means and deviations of the rows of all sites, for another tool."""
-    check_output(options.output, options.force, options.files)
     summaries, warnings = together(options)
     rows = float(sum(summary.n_samples for summary in summaries))
     scaler = FederatedScaler.from_subspaces(summaries)

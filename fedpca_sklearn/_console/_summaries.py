@@ -18,6 +18,7 @@ from ..summary._provenance import StatedModel
 from ..summary._scaling import select_columns
 from ._report import (
     Report,
+    check_output,
     confounder_names,
     described,
     facts,
@@ -53,8 +54,9 @@ def load(file: str) -> Subspace:
         return Subspace.load(file)
 
 
-def together(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
-    """Summaries of files, and what is to be warned of."""
+def together(options: argparse.Namespace, verb: str = "read") -> tuple[list[Subspace], list[str]]:
+    """Summaries of files, from which another file is made, and what is to be warned of."""
+    check_output(options.output, options.force, options.files, verb)
     summaries = [load(file) for file in options.files]
     warnings = _options_left_out(options, summaries) if "partial_out" in options else []
     if options.align:
