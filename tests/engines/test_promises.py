@@ -317,7 +317,7 @@ FederatedPCA(2, missing=AvailablePairs()) | {} | entries pairs
 FederatedPCA(2, missing=ConditionalFill(1)) | {} | entries filled
 OnlineDistributedPCA(2) | {"bounds": {"bounds", "over"}} | totals space moments
 FederatedPowerPCA(2, n_rounds=1, random_state=0) | {} | moments times_scatter variances
-FederatedHeteroscedasticPCA(2, random_state=0) | {} |\
+FederatedHeteroscedasticPCA(2, tol=1e-2, random_state=0) | {} |\
  moments scatter weighted_moments weighted_variances scores variances
 FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0) |\
  {"batch": {"count", "columns", "bounds", "over"}} |\
