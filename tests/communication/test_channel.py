@@ -289,6 +289,12 @@ def test_what_does_not_fit_is_refused_and_not_clipped():
     assert received(FixedPointChannel(60), *[[1.0]] * 7) == (7, 7)
     with pytest.raises(ValueError, match="a number is not within the scale"):
         received(FixedPointChannel(22, scale=5.0), [1.0], [8.1])
+    coarse = FixedPointChannel(22, scale=2.0**30)  # multiples of 256
+    with pytest.raises(
+        ValueError, match="the last entry of a message, which counts rows, is round"
+    ):
+        received(coarse, [1024.0, 7.0])
+    assert received(coarse, [7.0, 1024.0])[0].tolist() == [0.0, 1024.0]
 
 
 def test_the_sum_is_that_of_the_rounded_messages():
