@@ -332,6 +332,7 @@ def test_the_unit_of_the_weights_does_not_matter(model, unit):
 ERRORS = [
     (40, False, True, True, 8.3e-5),
     (200, True, True, True, 1.2e-5),
+    (1000, False, True, True, 3.3e-5),
     (1000, True, True, False, 1.5e-6),
     (1000, True, False, True, 1.7e-9),
     (None, False, True, True, 3.2e-5),
