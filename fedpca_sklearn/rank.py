@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from ._kernels import linalg
 from ._validation.checks import is_integer
 from ._validation.intervals import Interval
+from ._validation.parameters import allowed, with_parameters
 from .summary import Subspace
 
 # Square of what an axis must have outside a span to be a direction of its own. It is a difference
@@ -142,6 +143,7 @@ class _Bounds(RankRule):
             )
 
 
+@with_parameters
 class ContributionBounds(_Bounds):
     """Keep the last component's share of the singular values between two bounds (SAPCA).
 
@@ -188,22 +190,10 @@ class ContributionBounds(_Bounds):
     4 5 6 7 8 9 10 11 11 11 11 11 11 11 11 11 11 11
     """
 
-    _parameter_constraints: dict = {
-        **_Bounds._parameter_constraints,
-        "growth": [StrOptions({"next", "canonical"})],
-    }
-
-    def __init__(
-        self,
-        lower: float = 0.01,
-        upper: float = 0.1,
-        hold_off: int = 0,
-        growth: str = "next",
-    ):
-        self.lower = lower
-        self.upper = upper
-        self.hold_off = hold_off
-        self.growth = growth
+    lower: float = 0.01
+    upper: float = 0.1
+    hold_off: int = 0
+    growth: str = allowed(StrOptions({"next", "canonical"}), default="next")
 
     def most_directions(self, subspace: Subspace) -> int:
         """Return the directions of the summary, or with canonical vectors all that there are."""
@@ -221,6 +211,7 @@ class ContributionBounds(_Bounds):
         return int(share > self.upper) - int(share < self.lower)
 
 
+@with_parameters
 class EnergyBounds(_Bounds):
     """Keep the energy of the components between two shares of the total (SPIRIT).
 
@@ -246,10 +237,9 @@ class EnergyBounds(_Bounds):
     13
     """
 
-    def __init__(self, lower: float = 0.95, upper: float = 0.98, hold_off: int = 0):
-        self.lower = lower
-        self.upper = upper
-        self.hold_off = hold_off
+    lower: float = 0.95
+    upper: float = 0.98
+    hold_off: int = 0
 
     def step(self, rank: int, subspace: Subspace) -> int:
         """Compare the explained share with the bounds; see `RankRule.step`."""

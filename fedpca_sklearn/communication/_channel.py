@@ -12,10 +12,12 @@ from sklearn.base import BaseEstimator
 
 from .._validation.checks import is_real
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 
 __all__ = ["Channel", "FadingChannel", "GaussianChannel", "PerfectChannel"]
 
 
+@with_parameters
 class Channel(BaseEstimator, ABC):
     """Base of the channels, on which the messages of a round add up.
 
@@ -31,15 +33,12 @@ class Channel(BaseEstimator, ABC):
         not (True), begun again when it ends.
     """
 
-    _parameter_constraints: dict = {"dropout": [Interval(Real, 0, 1, closed="left"), "array-like"]}
-
     # Whether messages are compared, which must then be seen, and be alike where clients are.
     compares_clients = False
     # Whether a client was left out in the midst of rounds, which then begin again without it.
     begins_again = False
 
-    def __init__(self, dropout: Any = 0.0):
-        self.dropout = dropout
+    dropout: Any = allowed(Interval(Real, 0, 1, closed="left"), "array-like", default=0.0)
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""

@@ -12,10 +12,12 @@ from scipy.sparse.csgraph import shortest_path
 from sklearn.base import BaseEstimator
 
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 
 __all__ = ["Complete", "Graph", "Ring", "Star", "Topology"]
 
 
+@with_parameters
 class Topology(BaseEstimator, ABC):
     """Base of the topologies: who exchanges messages with whom where there is no server.
 
@@ -29,10 +31,7 @@ class Topology(BaseEstimator, ABC):
         is left.
     """
 
-    _parameter_constraints: dict = {"tol": [Interval(Real, 0, None, closed="left")]}
-
-    def __init__(self, tol: float = 1e-10):
-        self.tol = tol
+    tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-10)
 
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""

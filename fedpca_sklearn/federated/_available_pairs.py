@@ -22,6 +22,7 @@ from .._kernels.too_large import largest_named, too_large
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import names_known
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication._federation import Message, clients_named
 from ..summary import PairMoments, Subspace
 from ..summary._pair_moments import merged_pairs
@@ -91,6 +92,7 @@ def ridge_of(pca: Any) -> np.ndarray | None:
     return noise_ridge(variances, float(pca.noise_variance_ if rest else variances[-1]))
 
 
+@with_parameters
 class AvailablePairs(MissingStrategy):
     """PCA of the covariance matrix whose entries are those of all rows that have both columns.
 
@@ -138,10 +140,7 @@ class AvailablePairs(MissingStrategy):
     (array([4.23, 0.19]), 0.0)
     """
 
-    _parameter_constraints: dict = {"min_rows": [Interval(Real, 0, None, closed="neither")]}
-
-    def __init__(self, min_rows: float = 2):
-        self.min_rows = min_rows
+    min_rows: float = allowed(Interval(Real, 0, None, closed="neither"), default=2)
 
     def summary(self, pairs: PairMoments) -> tuple[Subspace, float]:
         """Summary of rows with the covariance of pairs, and the size of what was negative in it.

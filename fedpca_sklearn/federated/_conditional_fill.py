@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,8 @@ from .._kernels.sizes import SMALL_DIMENSION, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_finite
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..communication._federation import Message
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import in_float64
@@ -36,6 +36,7 @@ from ._summaries import take_summaries
 __all__ = ["ConditionalFill"]
 
 
+@with_parameters
 class ConditionalFill(MissingStrategy):
     """PCA of rows with missing entries by EM for probabilistic PCA, over rounds of summaries.
 
@@ -109,12 +110,10 @@ class ConditionalFill(MissingStrategy):
     array([1.039, 0.239, 0.109])
     """
 
-    _parameter_constraints: dict = {"n_rounds": [Interval(Integral, 1, None, closed="left")]}
     _leaves = MissingStrategy._leaves | {"estimator", "merge"}
     _rules = frozenset({HELD_OUT})
 
-    def __init__(self, n_rounds: int = 2):
-        self.n_rounds = n_rounds
+    n_rounds: int = allowed(AT_LEAST_ONE, default=2)
 
     def _take(self, pca: Any, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
         if isinstance(X, RowChunks):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial, reduce
-from numbers import Integral, Real
+from numbers import Real
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from .._dask import RowChunks, run
 from .._kernels.sizes import rank_for_fraction
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_rows
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA
@@ -34,6 +35,7 @@ from ._clients import StreamingClientsTransformer, rows_of
 __all__ = ["DistributedPCA", "TruncatedDistributedPCA"]
 
 
+@with_parameters
 class DistributedPCA(StreamingClientsTransformer):
     """Exact principal component analysis of rows that belong to several clients.
 
@@ -138,29 +140,15 @@ class DistributedPCA(StreamingClientsTransformer):
 
     scale_, confounders_, confounder_effects_ = adjusted_attributes()
 
-    _parameter_constraints: dict = {
-        **StreamingClientsTransformer._parameter_constraints,
-        "n_components": StreamingPCA._parameter_constraints["n_components"],
-        "missing": [InstanceOf(AvailablePairs), None],
-        **ADJUSTING,
-    }
-
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        missing: Any = None,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        scale: bool = False,
-        partial_out: Any = None,
-    ):
-        self.n_components = n_components
-        self.missing = missing
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.scale = scale
-        self.partial_out = partial_out
+    n_components: int | float | str | None = allowed(
+        *StreamingPCA._parameter_constraints["n_components"], default=None
+    )
+    _: KW_ONLY
+    missing: Any = allowed(InstanceOf(AvailablePairs), None, default=None)
+    n_clients: int = 2
+    n_jobs: int | None = None
+    scale: bool = allowed(*ADJUSTING["scale"], default=False)
+    partial_out: Any = allowed(*ADJUSTING["partial_out"], default=None)
 
     impute = available_if(attrgetter("_takes_missing"))(of_one_state(impute))
     _ridge = ridge_of
@@ -285,6 +273,7 @@ def _merged_shape(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.broadcast_to(0.0, (min(m + n, d), d))
 
 
+@with_parameters
 class TruncatedDistributedPCA(StreamingClientsTransformer):
     """Principal component analysis of several clients' rows, from their leading components only.
 
@@ -359,28 +348,13 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
 
     _takes_dask = True
 
-    _parameter_constraints: dict = {
-        **StreamingClientsTransformer._parameter_constraints,
-        "n_components": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 0, 1, closed="neither"),
-            None,
-        ],
-        "local_threshold": [Interval(Real, 0, 1, closed="right")],
-    }
-
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        local_threshold: float = 0.9,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-    ):
-        self.n_components = n_components
-        self.local_threshold = local_threshold
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
+    n_components: int | float | None = allowed(
+        AT_LEAST_ONE, Interval(RealNotInt, 0, 1, closed="neither"), None, default=None
+    )
+    _: KW_ONLY
+    local_threshold: float = allowed(Interval(Real, 0, 1, closed="right"), default=0.9)
+    n_clients: int = 2
+    n_jobs: int | None = None
 
     def _reset(self) -> None:
         self._local: dict[Any, _Local] = {}

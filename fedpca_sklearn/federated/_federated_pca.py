@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral, Real
 from operator import attrgetter
@@ -28,6 +29,7 @@ from .._kernels.too_large import largest_named
 from .._validation.arrays import PLACE
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
@@ -73,6 +75,7 @@ def goes_on(pca: Any) -> bool:
     return can and not isinstance(pca.missing, ConditionalFill)
 
 
+@with_parameters
 class FederatedPCA(StreamingClientsTransformer):
     """Principal component analysis of rows that belong to several clients, in one round or a few.
 
@@ -156,50 +159,27 @@ class FederatedPCA(StreamingClientsTransformer):
     # whether the moments of pairs of each client are kept, so that one can leave
     _keeps_clients = True
 
-    _parameter_constraints: dict = {
-        **StreamingClientsTransformer._parameter_constraints,
-        "n_components": [
-            *StreamingPCA._parameter_constraints["n_components"],
-            StrOptions({ABOVE_NOISE}),
-        ],
-        "estimator": [HasMethods(["fit"]), None],
-        "merge": [InstanceOf(MergeStrategy), None],
-        "mechanism": [InstanceOf(SecondMomentMechanism, "base.SecondMomentMechanism"), None],
-        "missing": [InstanceOf(MissingStrategy, "AvailablePairs", "ConditionalFill"), None],
-        "n_refinements": [Interval(Integral, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither"), None],
-        "random_state": ["random_state"],
-        **ADJUSTING,
-    }
-
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        estimator: Any = None,
-        merge: Any = None,
-        mechanism: Any = None,
-        missing: Any = None,
-        n_refinements: int = 0,
-        tol: float | None = None,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        scale: bool = False,
-        partial_out: Any = None,
-    ):
-        self.n_components = n_components
-        self.estimator = estimator
-        self.merge = merge
-        self.mechanism = mechanism
-        self.missing = missing
-        self.n_refinements = n_refinements
-        self.tol = tol
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.scale = scale
-        self.partial_out = partial_out
+    n_components: int | float | str | None = allowed(
+        *StreamingPCA._parameter_constraints["n_components"],
+        StrOptions({ABOVE_NOISE}),
+        default=None,
+    )
+    _: KW_ONLY
+    estimator: Any = allowed(HasMethods(["fit"]), None, default=None)
+    merge: Any = allowed(InstanceOf(MergeStrategy), None, default=None)
+    mechanism: Any = allowed(
+        InstanceOf(SecondMomentMechanism, "base.SecondMomentMechanism"), None, default=None
+    )
+    missing: Any = allowed(
+        InstanceOf(MissingStrategy, "AvailablePairs", "ConditionalFill"), None, default=None
+    )
+    n_refinements: int = allowed(Interval(Integral, 0, None, closed="left"), default=0)
+    tol: float | None = allowed(Interval(Real, 0, None, closed="neither"), None, default=None)
+    n_clients: int = 2
+    n_jobs: int | None = None
+    random_state: Any = allowed("random_state", default=None)
+    scale: bool = allowed(*ADJUSTING["scale"], default=False)
+    partial_out: Any = allowed(*ADJUSTING["partial_out"], default=None)
 
     # what else can be done with clients, and read of the fit
     from_pairs = classmethod(from_pairs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral, Real
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_n_components, is_integer, number_or_none, plain_integer
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication._federation import Message
 from ..summary import Subspace
 from ..summary._directions import MERGE_METHODS
@@ -227,6 +229,7 @@ def moments_and_factor(parts: Sequence[Subspace]) -> tuple[Subspace, Callable]:
     return total, lambda V: np.concatenate([factor_along(parts, V), corrections @ V.T])
 
 
+@with_parameters
 class SubspaceMerge(MergeStrategy):
     """Merge of subspace summaries, flat or in a tree (Grammenos et al. 2019).
 
@@ -286,28 +289,12 @@ class SubspaceMerge(MergeStrategy):
     [9.5278 8.2219 7.9661 7.0829 5.4882]
     """
 
-    _parameter_constraints: dict = {
-        "method": [StrOptions(set(MERGE_METHODS))],
-        "fan_in": [Interval(Integral, 2, None, closed="left"), None],
-        "truncate": ["boolean"],
-        "center": [StrOptions({"all", "site"})],
-        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
-    }
-
-    def __init__(
-        self,
-        method: str = "auto",
-        fan_in: int | None = None,
-        *,
-        truncate: bool = False,
-        center: str = "all",
-        forgetting_factor: float = 1.0,
-    ):
-        self.method = method
-        self.fan_in = fan_in
-        self.truncate = truncate
-        self.center = center
-        self.forgetting_factor = forgetting_factor
+    method: str = allowed(StrOptions(set(MERGE_METHODS)), default="auto")
+    fan_in: int | None = allowed(Interval(Integral, 2, None, closed="left"), None, default=None)
+    _: KW_ONLY
+    truncate: bool = allowed("boolean", default=False)
+    center: str = allowed(StrOptions({"all", "site"}), default="all")
+    forgetting_factor: float = allowed(Interval(Real, 0, 1, closed="right"), default=1.0)
 
     @property
     def compares_sites(self) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from .._kernels.rows import centred_product
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, auto_block_size, kept_directions
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_at_most_features, check_rows, number_or_none
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces
@@ -36,6 +36,7 @@ __all__ = ["OnlineDistributedPCA"]
 _SETTINGS = ("average", "weighting", "center", "variances")
 
 
+@with_parameters
 class OnlineDistributedPCA(StreamingClientsTransformer):
     """Principal eigenspaces averaged over clients and time steps.
 
@@ -182,36 +183,15 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     0.0001
     """
 
-    _parameter_constraints: dict = {
-        **StreamingClientsTransformer._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "projection_dim": [Interval(Integral, 1, None, closed="left"), None],
-        "average": [StrOptions({"shards", "steps"})],
-        "weighting": [StrOptions({"rows", "equal"})],
-        "center": ["boolean"],
-        "variances": [StrOptions({"measured", "sent"})],
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        projection_dim: int | None = None,
-        average: str = "shards",
-        weighting: str = "equal",
-        center: bool = True,
-        variances: str = "measured",
-        n_clients: int = 5,
-        n_jobs: int | None = None,
-    ):
-        self.n_components = n_components
-        self.projection_dim = projection_dim
-        self.average = average
-        self.weighting = weighting
-        self.center = center
-        self.variances = variances
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
+    n_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    _: KW_ONLY
+    projection_dim: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    average: str = allowed(StrOptions({"shards", "steps"}), default="shards")
+    weighting: str = allowed(StrOptions({"rows", "equal"}), default="equal")
+    center: bool = allowed("boolean", default=True)
+    variances: str = allowed(StrOptions({"measured", "sent"}), default="measured")
+    n_clients: int = 5
+    n_jobs: int | None = None
 
     def _process(self, X: Any, clients: Any, sample_weight: Any, method: str) -> None:
         if not is_stream(X):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
 from ..summary._rayleigh_ritz import along
@@ -16,6 +16,7 @@ from ._merge import MergeStrategy, check_count, moments_and_factor
 __all__ = ["ProjectionAverage"]
 
 
+@with_parameters
 class ProjectionAverage(MergeStrategy):
     """Leading eigenvectors of the mean of the clients' projection matrices.
 
@@ -80,14 +81,8 @@ class ProjectionAverage(MergeStrategy):
     0.03
     """
 
-    _parameter_constraints: dict = {
-        "projection_dim": [Interval(Integral, 1, None, closed="left"), None],
-        "weighting": [StrOptions({"rows", "equal"})],
-    }
-
-    def __init__(self, projection_dim: int | None = None, weighting: str = "equal"):
-        self.projection_dim = projection_dim
-        self.weighting = weighting
+    projection_dim: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    weighting: str = allowed(StrOptions({"rows", "equal"}), default="equal")
 
     def directions_needed(self, n_components: int | float | None) -> int | None:
         """Return ``projection_dim``, or ``n_components`` without one."""

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels.majority import STEPS, agreement_with_majority
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace, merge_subspaces
 from ._lack_of_fit import warn_of_suspects
 from ._merge import MergeStrategy
@@ -220,6 +221,7 @@ def _rows(n: np.ndarray, n_core: int) -> np.ndarray:
 _STEPS, _TOL = 200, 1e-8
 
 
+@with_parameters
 class RobustMerge(MergeStrategy):
     """Merge that leaves out the sites that stand apart from the majority, and names them.
 
@@ -310,17 +312,11 @@ class RobustMerge(MergeStrategy):
     {3: [2.3, 27.1, 282758.5, 0.0]}
     """
 
-    _parameter_constraints: dict = {
-        "method": [StrOptions({"filter", "median"})],
-        "max_bad": [Interval(Integral, 0, None, closed="left"), None],
-    }
-
     compares_sites = True
     _counts = "RobustMerge, which compares so many directions of each site."
 
-    def __init__(self, method: str = "filter", max_bad: int | None = None):
-        self.method = method
-        self.max_bad = max_bad
+    method: str = allowed(StrOptions({"filter", "median"}), default="filter")
+    max_bad: int | None = allowed(Interval(Integral, 0, None, closed="left"), None, default=None)
 
     def _merge(self, parts, n_components, kept):
         rank = min(self.directions_needed(n_components), parts[0].n_features)

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +18,8 @@ from .._kernels.rows import centred_product, scatter_product
 from .._kernels.sizes import EXACT_ORDER
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._validation.checks import check_rows
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..summary import Subspace, merge_subspaces
 from ..summary._projection_mean import ProjectionMean
@@ -127,17 +127,13 @@ _NEW = 1e-14
 Scatter: TypeAlias = "FactorScatter | SiteScatter | PersonalRounds"
 
 
+@with_parameters
 class SharedAndLocal(MergeStrategy):
     """Merge to the components that all sites share, beside components of each site."""
 
     compares_sites = True
 
-    _parameter_constraints: dict = {
-        "n_local_components": [Interval(Integral, 1, None, closed="left")]
-    }
-
-    def __init__(self, n_local_components: int = 2):
-        self.n_local_components = n_local_components
+    n_local_components: int = allowed(AT_LEAST_ONE, default=2)
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return as many as both kinds of components together."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from .._base.callbacks import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
 from .._validation.checks import float_array
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
@@ -41,6 +43,7 @@ from ._robust_sum import RobustSum
 __all__ = ["FederatedPowerPCA"]
 
 
+@with_parameters
 class FederatedPowerPCA(ClientsTransformer):
     """Principal component analysis by rounds of a power method whose messages only add up.
 
@@ -175,48 +178,19 @@ class FederatedPowerPCA(ClientsTransformer):
 
     privacy_spent_ = property(privacy_spent)
 
-    _parameter_constraints: dict = {
-        **ClientsTransformer._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "local_steps": [Interval(Integral, 1, None, closed="left")],
-        "acceleration": [StrOptions({"auto", "krylov"}), None],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [InstanceOf(Channel), None],
-        "mechanism": [InstanceOf(FedPowerNoise), None],
-        "init": ["array-like", None],
-        "center": ["boolean"],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        n_rounds: int = 100,
-        local_steps: int = 1,
-        acceleration: str | None = "auto",
-        tol: float = 1e-6,
-        channel: Any = None,
-        mechanism: Any = None,
-        init: Any = None,
-        center: bool = True,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.n_rounds = n_rounds
-        self.local_steps = local_steps
-        self.acceleration = acceleration
-        self.tol = tol
-        self.channel = channel
-        self.mechanism = mechanism
-        self.init = init
-        self.center = center
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    _: KW_ONLY
+    n_rounds: int = allowed(AT_LEAST_ONE, default=100)
+    local_steps: int = allowed(AT_LEAST_ONE, default=1)
+    acceleration: str | None = allowed(StrOptions({"auto", "krylov"}), None, default="auto")
+    tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-6)
+    channel: Any = allowed(InstanceOf(Channel), None, default=None)
+    mechanism: Any = allowed(InstanceOf(FedPowerNoise), None, default=None)
+    init: Any = allowed("array-like", None, default=None)
+    center: bool = allowed("boolean", default=True)
+    n_clients: int = 2
+    n_jobs: int | None = None
+    random_state: Any = allowed("random_state", default=None)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.callbacks import with_callbacks
 from .._base.sources import is_stream
 from .._dask import refuse_dask
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Channel, CommunicationLog
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
@@ -28,6 +29,7 @@ from ._tracker_rounds import TrackerRounds
 __all__ = ["FederatedSubspaceTracker"]
 
 
+@with_parameters
 class FederatedSubspaceTracker(TrackerRounds):
     """Track the subspace of rows at several clients, with missing entries and outliers.
 
@@ -109,71 +111,35 @@ class FederatedSubspaceTracker(TrackerRounds):
     array([580])
     """
 
-    _parameter_constraints: dict = {
-        **TrackerRounds._parameter_constraints,
-        "init": [StrOptions({"auto", "altproj", "svd"}), "array-like"],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "init_rounds": [Interval(Integral, 1, None, closed="left")],
-        "robust": ["boolean"],
-        "channel": [InstanceOf(Channel), None],
-        "n_clients": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-    }
     __metadata_request__fit = {"clients": True}
     __metadata_request__partial_fit = {"clients": True}
 
     # column of the labels, as given last; it is ignored in rows to transform
-    _label_column: str | None = None
+    _label_column = None
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        batch_size: int | Literal["auto"] = "auto",
-        n_rounds: int = 10,
-        init_rounds: int = 50,
-        init: Any = "auto",
-        init_size: int | Literal["auto"] = "auto",
-        robust: bool = True,
-        xi: float | Literal["auto"] = "auto",
-        support_threshold: float | Literal["auto"] = "auto",
-        forgetting_factor: float | Literal["auto"] = "auto",
-        half_life: float | None = None,
-        n_iter: int = 1,
-        fill: str = "conditional",
-        detect_changes: bool = False,
-        n_updates: int = 20,
-        change_threshold: float | Literal["auto"] = "auto",
-        center: bool = True,
-        channel: Any = None,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        store_subspaces: bool = False,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.batch_size = batch_size
-        self.n_rounds = n_rounds
-        self.init_rounds = init_rounds
-        self.init = init
-        self.init_size = init_size
-        self.robust = robust
-        self.xi = xi
-        self.support_threshold = support_threshold
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.n_iter = n_iter
-        self.fill = fill
-        self.detect_changes = detect_changes
-        self.n_updates = n_updates
-        self.change_threshold = change_threshold
-        self.center = center
-        self.channel = channel
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.store_subspaces = store_subspaces
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    batch_size: int | Literal["auto"] = "auto"
+    n_rounds: int = allowed(AT_LEAST_ONE, default=10)
+    init_rounds: int = allowed(AT_LEAST_ONE, default=50)
+    init: Any = allowed(StrOptions({"auto", "altproj", "svd"}), "array-like", default="auto")
+    init_size: int | Literal["auto"] = "auto"
+    robust: bool = allowed("boolean", default=True)
+    xi: float | Literal["auto"] = "auto"
+    support_threshold: float | Literal["auto"] = "auto"
+    forgetting_factor: float | Literal["auto"] = "auto"
+    half_life: float | None = None
+    n_iter: int = 1
+    fill: str = "conditional"
+    detect_changes: bool = False
+    n_updates: int = 20
+    change_threshold: float | Literal["auto"] = "auto"
+    center: bool = True
+    channel: Any = allowed(InstanceOf(Channel), None, default=None)
+    n_clients: int = allowed(AT_LEAST_ONE, default=2)
+    n_jobs: int | None = allowed(Integral, None, default=None)
+    store_subspaces: bool = False
+    random_state: Any = allowed("random_state", default=None)
 
     @without_times
     @with_callbacks

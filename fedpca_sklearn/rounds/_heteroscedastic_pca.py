@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from sklearn.utils import check_random_state
 from .._base.batches import count_rows, float_dtype
 from .._base.callbacks import rounds_of
 from .._kernels import linalg
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
@@ -39,6 +41,7 @@ ROUNDS, _TOL = 30, 1e-3
 _NEW = 1e-10
 
 
+@with_parameters
 class FederatedHeteroscedasticPCA(ClientsTransformer):
     """Probabilistic PCA of clients with unlike noise: maximum likelihood by rounds of sums.
 
@@ -150,36 +153,15 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
     {'loud': 16.1, 'quiet': 1.0}
     """
 
-    _parameter_constraints: dict = {
-        **ClientsTransformer._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "channel": [InstanceOf(Channel), None],
-        "center": ["boolean"],
-        "random_state": ["random_state"],
-    }
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_rounds: int = 200,
-        tol: float = 1e-4,
-        channel: Any = None,
-        center: bool = True,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.n_rounds = n_rounds
-        self.tol = tol
-        self.channel = channel
-        self.center = center
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_components: int = allowed(AT_LEAST_ONE, default=2)
+    _: KW_ONLY
+    n_rounds: int = allowed(AT_LEAST_ONE, default=200)
+    tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-4)
+    channel: Any = allowed(InstanceOf(Channel), None, default=None)
+    center: bool = allowed("boolean", default=True)
+    n_clients: int = 2
+    n_jobs: int | None = None
+    random_state: Any = allowed("random_state", default=None)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

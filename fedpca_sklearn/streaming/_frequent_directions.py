@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from numbers import Integral
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -12,12 +10,14 @@ from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
 from .._kernels.tolerances import ORTHONORMALITY_TOL
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["FrequentDirections"]
 
 
+@with_parameters
 class FrequentDirections(Tracker):
     """Deterministic matrix sketch of a stream of rows, and its leading directions.
 
@@ -84,30 +84,17 @@ class FrequentDirections(Tracker):
 
     _takes_arrays = True
 
-    sketch_: Any = computed()
-    shrinkage_: Any = computed()
-    alpha_: Any = computed()
-
-    _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        "sketch_size": [Interval(Integral, 1, None, closed="left"), None],
-        "robust": ["boolean"],
-    }
+    sketch_ = computed()
+    shrinkage_ = computed()
+    alpha_ = computed()
 
     _fixed = (*Tracker._fixed, "sketch_size")
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        sketch_size: int | None = None,
-        robust: bool = False,
-        center: bool = True,
-    ):
-        self.n_components = n_components
-        self.sketch_size = sketch_size
-        self.robust = robust
-        self.center = center
+    n_components: int | None = None
+    _: KW_ONLY
+    sketch_size: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    robust: bool = allowed("boolean", default=False)
+    center: bool = True
 
     def _size(self, d: int) -> int:
         rank = self._rank(d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels import linalg
 from .._kernels.tolerances import UNDETERMINED_RCOND
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ._affine import AffineTracker, Move
 from ._recursive_least_squares import (
     EMPTY,
@@ -112,6 +113,7 @@ _FITS = 1e-7
 _FITS_WITH_HOLES = 1e-14
 
 
+@with_parameters
 class GROUSE(AffineTracker):
     """Subspace tracking by one geodesic step per row; missing entries are NaN.
 
@@ -184,28 +186,16 @@ class GROUSE(AffineTracker):
     True
     """
 
-    _parameter_constraints: dict = {
-        **AffineTracker._parameter_constraints,
-        "step_size": [
-            StrOptions({"averaged", "greedy"}),
-            Interval(Real, 0, None, closed="neither"),
-        ],
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        step_size: float | Literal["averaged", "greedy"] = "averaged",
-        center: bool = True,
-        init: Any = "rows",
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.step_size = step_size
-        self.center = center
-        self.init = init
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    step_size: float | Literal["averaged", "greedy"] = allowed(
+        StrOptions({"averaged", "greedy"}),
+        Interval(Real, 0, None, closed="neither"),
+        default="averaged",
+    )
+    center: bool = True
+    init: Any = "rows"
+    random_state: Any = None
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Grouse:
         if self.step_size == "averaged":

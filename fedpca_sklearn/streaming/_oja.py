@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +11,15 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE, Interval
+from .._validation.parameters import allowed, with_parameters
 from ._start import START
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["OjaPCA"]
 
 
+@with_parameters
 class OjaPCA(Tracker):
     """Stochastic gradient ascent on the explained variance, with orthonormalisation.
 
@@ -78,34 +80,19 @@ class OjaPCA(Tracker):
 
     _takes_arrays = True
 
-    _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        **START,
-        "learning_rate": [
-            StrOptions({"averaged", "adaptive"}),
-            Interval(Real, 0, None, closed="neither"),
-        ],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-    }
-
     _fixed = (*Tracker._fixed, "init", "batch_size")
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        learning_rate: float | Literal["averaged", "adaptive"] = "averaged",
-        batch_size: int = 1,
-        center: bool = True,
-        init: Any = "rows",
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.center = center
-        self.init = init
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    learning_rate: float | Literal["averaged", "adaptive"] = allowed(
+        StrOptions({"averaged", "adaptive"}),
+        Interval(Real, 0, None, closed="neither"),
+        default="averaged",
+    )
+    batch_size: int = allowed(AT_LEAST_ONE, default=1)
+    center: bool = True
+    init: Any = allowed(*START["init"], default="rows")
+    random_state: Any = allowed(*START["random_state"], default=None)
 
     def _rows_at_once(self, d: int) -> int:
         return rows_at_once(d, self.batch_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from .._kernels import linalg
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ._half_life import HALF_LIFE
 from ._innovations import Fading
 from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
@@ -19,6 +20,7 @@ from ._tracker import Tracker, fit, partial_fit
 __all__ = ["PAST"]
 
 
+@with_parameters
 class PAST(Tracker):
     """Projection approximation subspace tracking: recursive least squares for the basis.
 
@@ -83,34 +85,16 @@ class PAST(Tracker):
     fit = fit
     partial_fit = partial_fit
 
-    _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        **START,
-        "half_life": HALF_LIFE,
-        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
-        "deflation": ["boolean"],
-    }
-
     _fixed = (*Tracker._fixed, "init", "deflation")
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        forgetting_factor: float = 1.0,
-        half_life: Any = None,
-        deflation: bool = False,
-        center: bool = True,
-        init: Any = "rows",
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.deflation = deflation
-        self.center = center
-        self.init = init
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    forgetting_factor: float = allowed(Interval(Real, 0, 1, closed="right"), default=1.0)
+    half_life: Any = allowed(*HALF_LIFE, default=None)
+    deflation: bool = allowed("boolean", default=False)
+    center: bool = True
+    init: Any = allowed(*START["init"], default="rows")
+    random_state: Any = allowed(*START["random_state"], default=None)
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Past:
         power = recent_power(0.0, Z, 1.0)

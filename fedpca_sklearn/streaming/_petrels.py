@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
 from .._validation.intervals import Interval
+from .._validation.parameters import allowed, with_parameters
 from ._affine import AffineTracker, Move
 from ._half_life import HALF_LIFE
 from ._innovations import Fading
@@ -31,6 +32,7 @@ from ._tracker import fit, partial_fit
 __all__ = ["PETRELS"]
 
 
+@with_parameters
 class PETRELS(AffineTracker):
     """Parallel estimation and tracking by recursive least squares; missing entries are NaN.
 
@@ -110,31 +112,16 @@ class PETRELS(AffineTracker):
     fit = fit
     partial_fit = partial_fit
 
-    _parameter_constraints: dict = {
-        **AffineTracker._parameter_constraints,
-        "half_life": HALF_LIFE,
-        "forgetting_factor": [StrOptions({"growing"}), Interval(Real, 0, 1, closed="right")],
-        "regularization": [Interval(Real, 0, None, closed="neither")],
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        forgetting_factor: float | Literal["growing"] = "growing",
-        half_life: Any = None,
-        regularization: float = 1e-2,
-        center: bool = True,
-        init: Any = "rows",
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.regularization = regularization
-        self.center = center
-        self.init = init
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    forgetting_factor: float | Literal["growing"] = allowed(
+        StrOptions({"growing"}), Interval(Real, 0, 1, closed="right"), default="growing"
+    )
+    half_life: Any = allowed(*HALF_LIFE, default=None)
+    regularization: float = allowed(Interval(Real, 0, None, closed="neither"), default=1e-2)
+    center: bool = True
+    init: Any = "rows"
+    random_state: Any = None
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Petrels:
         power = recent_power(0.0, Z, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from .._base.fitted import computed
 from .._kernels import linalg
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE, Interval
+from .._validation.parameters import allowed, with_parameters
 from ._half_life import HALF_LIFE
 from ._innovations import Fading
 from ._tracker import Tracker, fit, partial_fit
@@ -18,6 +19,7 @@ from ._tracker import Tracker, fit, partial_fit
 __all__ = ["SPIRIT"]
 
 
+@with_parameters
 class SPIRIT(Tracker):
     """Hidden variables of a stream, as many as hold a share of its energy.
 
@@ -84,7 +86,7 @@ class SPIRIT(Tracker):
     10
     """
 
-    energy_ratio_: Any = computed()
+    energy_ratio_ = computed()
 
     # `times` travels through pipelines and searches without a request by the user
     __metadata_request__fit = {"times": True}
@@ -92,34 +94,14 @@ class SPIRIT(Tracker):
     fit = fit
     partial_fit = partial_fit
 
-    _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        "half_life": HALF_LIFE,
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "lower": [Interval(Real, 0, 1, closed="both")],
-        "upper": [Interval(Real, 0, 1, closed="both")],
-        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
-        "hold_off": [Interval(Integral, 0, None, closed="left")],
-    }
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        lower: float = 0.95,
-        upper: float = 0.98,
-        forgetting_factor: float = 0.96,
-        half_life: Any = None,
-        hold_off: int = 10,
-        center: bool = True,
-    ):
-        self.n_components = n_components
-        self.lower = lower
-        self.upper = upper
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.hold_off = hold_off
-        self.center = center
+    n_components: int = allowed(AT_LEAST_ONE, default=1)
+    _: KW_ONLY
+    lower: float = allowed(Interval(Real, 0, 1, closed="both"), default=0.95)
+    upper: float = allowed(Interval(Real, 0, 1, closed="both"), default=0.98)
+    forgetting_factor: float = allowed(Interval(Real, 0, 1, closed="right"), default=0.96)
+    half_life: Any = allowed(*HALF_LIFE, default=None)
+    hold_off: int = allowed(Interval(Integral, 0, None, closed="left"), default=10)
+    center: bool = True
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -28,7 +28,8 @@ from .._dask import RowChunks, is_dask
 from .._kernels.row_moments import RowsAtHand
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_integer, finite_by_sums
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..rank import RankRule
 from ..summary import Subspace
@@ -233,6 +234,7 @@ def _state_of(pca: Any, subspace: Subspace, n_samples_seen: int | None, last_tim
     return State(subspace, int(n_samples_seen), rank, ranks=ranks, last_time=last_time)
 
 
+@with_parameters
 class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
@@ -317,59 +319,33 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     from_subspace = classmethod(from_subspace)
     refine = refine
     memory_bytes = memory_bytes
-    rank_history_: Any = computed(when="rank_rule")
-    last_time_: Any = computed(when="half_life")
+    rank_history_ = computed(when="rank_rule")
+    last_time_ = computed(when="half_life")
     scale_, confounders_, confounder_effects_ = adjusted_attributes()
     subspace_error_bound_ = property(subspace_error_bound)
     explained_variance_interval_ = property(explained_variance_interval)
 
-    _parameter_constraints: dict = {
-        "n_components": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 0, 1, closed="neither"),
-            StrOptions({"parallel", "held-out", "mle"}),
-            None,
-        ],
-        "oversampling": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
-        "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "forgetting_factor": [Interval(Real, 0, 1, closed="right")],
-        "half_life": HALF_LIFE,
-        "forgetting": [StrOptions({"rows", "blocks"})],
-        "rank_rule": [InstanceOf(RankRule), None],
-        "center": ["boolean"],
-        "whiten": ["boolean"],
-        "svd_solver": [StrOptions({"auto", "gram", "qr"})],
-        **ADJUSTING,
-    }
-
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        oversampling: int | Literal["auto"] = "auto",
-        block_size: int | Literal["auto"] = "auto",
-        forgetting_factor: float = 1.0,
-        half_life: Any = None,
-        forgetting: str = "rows",
-        rank_rule: Any = None,
-        center: bool = True,
-        whiten: bool = False,
-        svd_solver: str = "auto",
-        scale: bool = False,
-        partial_out: Any = None,
-    ):
-        self.n_components = n_components
-        self.oversampling = oversampling
-        self.block_size = block_size
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.forgetting = forgetting
-        self.rank_rule = rank_rule
-        self.center = center
-        self.whiten = whiten
-        self.svd_solver = svd_solver
-        self.scale = scale
-        self.partial_out = partial_out
+    n_components: int | float | str | None = allowed(
+        AT_LEAST_ONE,
+        Interval(RealNotInt, 0, 1, closed="neither"),
+        StrOptions({"parallel", "held-out", "mle"}),
+        None,
+        default=None,
+    )
+    _: KW_ONLY
+    oversampling: int | Literal["auto"] = allowed(
+        StrOptions({"auto"}), Interval(Integral, 0, None, closed="left"), default="auto"
+    )
+    block_size: int | Literal["auto"] = allowed(StrOptions({"auto"}), AT_LEAST_ONE, default="auto")
+    forgetting_factor: float = allowed(Interval(Real, 0, 1, closed="right"), default=1.0)
+    half_life: Any = allowed(*HALF_LIFE, default=None)
+    forgetting: str = allowed(StrOptions({"rows", "blocks"}), default="rows")
+    rank_rule: Any = allowed(InstanceOf(RankRule), None, default=None)
+    center: bool = allowed("boolean", default=True)
+    whiten: bool = allowed("boolean", default=False)
+    svd_solver: str = allowed(StrOptions({"auto", "gram", "qr"}), default="auto")
+    scale: bool = allowed(*ADJUSTING["scale"], default=False)
+    partial_out: Any = allowed(*ADJUSTING["partial_out"], default=None)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, times: Any = None) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from numbers import Integral
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +10,15 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.fitted import computed
 from .._kernels import linalg
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ._start import START
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["StreamingPowerMethod"]
 
 
+@with_parameters
 class StreamingPowerMethod(Tracker):
     """Power method whose every step takes a fresh block of rows.
 
@@ -78,30 +79,16 @@ class StreamingPowerMethod(Tracker):
 
     _takes_arrays = True
 
-    n_steps_: Any = computed()
-
-    _parameter_constraints: dict = {
-        **Tracker._parameter_constraints,
-        **START,
-        "block_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-    }
+    n_steps_ = computed()
 
     _fixed = (*Tracker._fixed, "init", "block_size")
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        block_size: int | Literal["auto"] = "auto",
-        center: bool = True,
-        init: Any = "rows",
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.block_size = block_size
-        self.center = center
-        self.init = init
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    block_size: int | Literal["auto"] = allowed(StrOptions({"auto"}), AT_LEAST_ONE, default="auto")
+    center: bool = True
+    init: Any = allowed(*START["init"], default="rows")
+    random_state: Any = allowed(*START["random_state"], default=None)
 
     def _rows_at_once(self, d: int) -> int:
         most = rows_at_once(d)

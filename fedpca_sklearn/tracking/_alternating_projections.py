@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ._decomposition import ROWS_AT_ONCE, decompose
 from ._outliers import COLUMN_ROWS, medians_of_columns, search_rows, thresholds_of_columns
@@ -49,6 +51,7 @@ _MOSTLY_ZERO = 0.5
 _MANY_COLUMNS = 0.1
 
 
+@with_parameters
 class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     """Robust PCA: rows as a low-rank matrix plus sparse outliers (AltProj).
 
@@ -126,28 +129,14 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
     True
     """
 
-    _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "threshold_scale": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "center": ["boolean"],
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        threshold_scale: float | Literal["auto"] = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        center: bool = False,
-    ):
-        self.n_components = n_components
-        self.threshold_scale = threshold_scale
-        self.tol = tol
-        self.max_iter = max_iter
-        self.center = center
+    n_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    _: KW_ONLY
+    threshold_scale: float | Literal["auto"] = allowed(
+        StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), default="auto"
+    )
+    tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-4)
+    max_iter: int = allowed(AT_LEAST_ONE, default=1000)
+    center: bool = allowed("boolean", default=False)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> AlternatingProjections:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Integral
+from dataclasses import KW_ONLY, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from .._base.fitted import computed
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE
+from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._decomposition import decompose, known_thresholds, outliers_removed
@@ -35,6 +35,7 @@ from ._support_warnings import warn_of_support
 __all__ = ["RobustSubspaceTracker"]
 
 
+@with_parameters
 class RobustSubspaceTracker(STMissTracker):
     """Track the principal subspace of rows with missing entries and sparse outliers (RST-miss).
 
@@ -153,51 +154,28 @@ class RobustSubspaceTracker(STMissTracker):
     True
     """
 
-    _parameter_constraints: dict = {
-        **STMissTracker._parameter_constraints,
-        **OUTLIERS,
-        "absorb_after": [Interval(Integral, 1, None, closed="left"), None],
-    }
+    n_components: int | None = None
+    _: KW_ONLY
+    batch_size: int | Literal["auto"] = "auto"
+    init: Any = allowed(*OUTLIERS["init"], default="altproj")
+    init_size: int | Literal["auto"] = allowed(*OUTLIERS["init_size"], default="auto")
+    xi: float | Literal["auto"] = allowed(*OUTLIERS["xi"], default="auto")
+    support_threshold: float | Literal["auto"] = allowed(
+        *OUTLIERS["support_threshold"], default="auto"
+    )
+    absorb_after: int | None = allowed(AT_LEAST_ONE, None, default=1000)
+    forgetting_factor: float | Literal["auto"] = "auto"
+    half_life: float | None = None
+    n_iter: int = 1
+    fill: str = "conditional"
+    detect_changes: bool = False
+    n_updates: int = 20
+    change_threshold: float | Literal["auto"] = "auto"
+    center: bool = True
+    store_subspaces: bool = False
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        batch_size: int | Literal["auto"] = "auto",
-        init: Any = "altproj",
-        init_size: int | Literal["auto"] = "auto",
-        xi: float | Literal["auto"] = "auto",
-        support_threshold: float | Literal["auto"] = "auto",
-        absorb_after: int | None = 1000,
-        forgetting_factor: float | Literal["auto"] = "auto",
-        half_life: float | None = None,
-        n_iter: int = 1,
-        fill: str = "conditional",
-        detect_changes: bool = False,
-        n_updates: int = 20,
-        change_threshold: float | Literal["auto"] = "auto",
-        center: bool = True,
-        store_subspaces: bool = False,
-    ):
-        self.n_components = n_components
-        self.batch_size = batch_size
-        self.init = init
-        self.init_size = init_size
-        self.xi = xi
-        self.support_threshold = support_threshold
-        self.absorb_after = absorb_after
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.n_iter = n_iter
-        self.fill = fill
-        self.detect_changes = detect_changes
-        self.n_updates = n_updates
-        self.change_threshold = change_threshold
-        self.center = center
-        self.store_subspaces = store_subspaces
-
-    outlier_mask_: Any = computed()
-    support_threshold_: Any = computed()
+    outlier_mask_ = computed()
+    support_threshold_ = computed()
     decompose = decompose
     _outliers_removed = _usable = outliers_removed
 

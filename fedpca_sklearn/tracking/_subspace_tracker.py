@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from .._validation.parameters import allowed, with_parameters
 from ._stmiss import Filled, State, fill
 from ._stmiss_tracker import STMissTracker
 
 __all__ = ["SubspaceTracker"]
 
 
+@with_parameters
 class SubspaceTracker(STMissTracker):
     """Track the principal subspace of rows with missing entries, batch by batch (STMiss).
 
@@ -93,39 +95,19 @@ class SubspaceTracker(STMissTracker):
     array([1000])
     """
 
-    _parameter_constraints: dict = {
-        **STMissTracker._parameter_constraints,
-        "fill": [StrOptions({"conditional", "subspace", "zeros"})],
-    }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        batch_size: int | Literal["auto"] = "auto",
-        forgetting_factor: float | Literal["auto"] = "auto",
-        half_life: float | None = None,
-        n_iter: int = 1,
-        fill: str = "conditional",
-        init: Any = "svd",
-        detect_changes: bool = False,
-        n_updates: int = 20,
-        change_threshold: float | Literal["auto"] = "auto",
-        center: bool = True,
-        store_subspaces: bool = False,
-    ):
-        self.n_components = n_components
-        self.batch_size = batch_size
-        self.forgetting_factor = forgetting_factor
-        self.half_life = half_life
-        self.n_iter = n_iter
-        self.fill = fill
-        self.init = init
-        self.detect_changes = detect_changes
-        self.n_updates = n_updates
-        self.change_threshold = change_threshold
-        self.center = center
-        self.store_subspaces = store_subspaces
+    n_components: int | None = None
+    _: KW_ONLY
+    batch_size: int | Literal["auto"] = "auto"
+    forgetting_factor: float | Literal["auto"] = "auto"
+    half_life: float | None = None
+    n_iter: int = 1
+    fill: str = allowed(StrOptions({"conditional", "subspace", "zeros"}), default="conditional")
+    init: Any = "svd"
+    detect_changes: bool = False
+    n_updates: int = 20
+    change_threshold: float | Literal["auto"] = "auto"
+    center: bool = True
+    store_subspaces: bool = False
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
