@@ -80,8 +80,8 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     method, rank, center = estimator._method(), estimator.n_components, estimator.center
 
     def whole(X, n_columns):
-        if n_columns.shape or not X.shape[1] <= n_columns < 2**53:
-            raise RefusedError("the number of all columns must be at least that of the site")
+        if n_columns.shape or not X.shape[1] < n_columns < 2**53:
+            raise RefusedError("the number of all columns must be above that of the site")
         return client_of(estimator, X, np.arange(len(X)), int(n_columns))
 
     def period(site, X, found, updates, start, n_columns):

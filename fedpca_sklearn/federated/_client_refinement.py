@@ -85,7 +85,7 @@ def refine(
     >>> sites, pooled = np.arange(4000) // 200, PCA(2, svd_solver="full").fit(X).components_
     >>> pca = FederatedPCA(2).fit(X, clients=sites)
     >>> round(subspace_distance(pca.components_, pooled), 3), pca.subspace_error_bound_
-    (0.151, inf)
+    (0.153, inf)
     >>> pca = pca.refine(X, clients=sites, n_rounds=3)
     >>> subspace_distance(pca.components_, pooled) <= pca.subspace_error_bound_ < 0.1
     True
