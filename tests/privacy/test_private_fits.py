@@ -151,6 +151,23 @@ def test_channels_compose_with_a_mechanism(channel, tolerance, center):
     assert_allclose(model.singular_values_, plain.singular_values_, rtol=tolerance)
 
 
+def test_the_same_seed_in_two_fits_gives_a_row_away():
+    """Why docs/privacy.md says that a seed is for tests: the noise cancels."""
+    X, row_norm = rows(), 3.0
+    Y = X.copy()
+    Y[7] = 1.0
+    # so little noise that no eigenvalue of the release is negative, and all can be read
+    mechanism = AnalyzeGauss(50.0, 1e-3, row_norm, mean="fixed", trust="sum")
+    released = []
+    for rows_ in (X, Y):
+        made = FederatedPCA(mechanism=mechanism, random_state=0).fit(rows_).subspace_
+        S = made.components * made.singular_values[:, None]
+        released.append(S.T @ S)
+    old, new = clipped_by_hand(X, row_norm)[7], clipped_by_hand(Y, row_norm)[7]
+    want = np.outer(old, old) - np.outer(new, new)
+    assert_allclose(released[0] - released[1], want, atol=1e-9)
+
+
 @every_mechanism
 @every_trust
 def test_results_repeat_with_the_seed_on_threads_and_processes(kind, trust):
