@@ -14,7 +14,6 @@ from ._masks import fits_public_key, is_public_key, mask, recovered, signed_mask
 from ._messages import Answer, arrays_of
 from ._secure import KEYS, SHARES, UNMASK
 from ._secure_site import N_ZEROS, question_of, session_of
-from ._secure_sums import SecureSums
 from ._sites import SiteLostError, as_sent
 
 # Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
@@ -26,13 +25,19 @@ class Session:
 
     Sites that are lost before their shares have arrived are left out, and the others begin again.
 
+    Parameters
+    ----------
+    sites : SecureSums
+    keys : dict of str to tuple
+        Public keys of the sites, by name, that came with the sum before; or nothing.
+
     Attributes
     ----------
     next_keys : dict of str to tuple
         Public keys for another sum, by name, that came with the shares that unmask this one.
     """
 
-    def __init__(self, sites: SecureSums, keys: dict[str, tuple]):
+    def __init__(self, sites: Any, keys: dict[str, tuple]):
         self.sites, self.bits = sites, sites.secure.bits
         while True:
             if not keys or set(keys) != set(sites.names.values()):
