@@ -30,12 +30,11 @@ OF_A_BLOCK = {
     "StreamingPCA": StreamingPCA(RANK),
     "FrequentDirections": FrequentDirections(RANK),
     "StreamingPowerMethod": StreamingPowerMethod(RANK, random_state=0),
-    "OjaPCA": OjaPCA(RANK, random_state=0),
     "SubspaceTracker": SubspaceTracker(RANK),
     "RobustSubspaceTracker": RobustSubspaceTracker(RANK),
 }
 OF_A_ROW = {
-    "OjaPCA(batch_size=1)": OjaPCA(RANK, batch_size=1, random_state=0),
+    "OjaPCA": OjaPCA(RANK, random_state=0),
     "GROUSE": GROUSE(RANK, random_state=0),
     "PAST": PAST(RANK, random_state=0),
     "PETRELS": PETRELS(RANK, random_state=0),
