@@ -88,6 +88,7 @@ from .summary import (
 )
 from .tracking import (
     AlternatingProjections,
+    ChangeDetection,
     RobustSubspaceTracker,
     SubspaceTracker,
     projected_sparse_recovery,
@@ -113,6 +114,7 @@ __all__ = [
     "AnalyzeGauss",
     "AvailablePairs",
     "BiplotDisplay",
+    "ChangeDetection",
     "Channel",
     "CommunicationDisplay",
     "CommunicationLog",

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import (
     AnalyzeGauss,
+    ChangeDetection,
     CommunicationDisplay,
     CommunicationLog,
     FederatedPCA,
@@ -98,7 +99,7 @@ def test_the_last_ranks_are_remembered_however_the_stream_is_cut(monkeypatch):
 
 
 def test_changes_of_a_stream_are_remembered_up_to_a_number():
-    options = {"detect_changes": True, "n_updates": 1, "change_threshold": 1e-9}
+    options = {"detect_changes": ChangeDetection(1, 1e-9)}
     tracker, n = SubspaceTracker(1, batch_size=2, **options), 2 * 2 * 1050
     axes = np.eye(6)[np.arange(n) // 4 % 6]
     tracker.fit(axes * (1 + RNG.random((n, 1))))

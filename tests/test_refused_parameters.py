@@ -98,7 +98,7 @@ FederatedSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False
     init_rounds: 0
     init_size: 0
     forgetting_factor: 1.1
-    change_threshold: -1.0
+    threshold as detect_changes: ChangeDetection(threshold=-1.0)
     batch_size: 0
     n_components: 10
     channel as noise_std: GaussianChannel("loud")
@@ -108,8 +108,9 @@ SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
     forgetting_factor: -0.1; nan
     n_iter: 0
     init: eye(3, 8); ones((10, 9)); ones(9); full((3, 9), nan)
-    n_updates: 0
-    change_threshold: -1.0
+    detect_changes: None
+    n_updates as detect_changes: ChangeDetection(0)
+    threshold as detect_changes: ChangeDetection(threshold=-1.0)
     center: None
     store_subspaces: 3.5
 RobustSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)

@@ -144,13 +144,11 @@ _OF_THE_SERVER: dict[type, set[str]] = {
     FederatedScaler: {"copy", "with_mean", "with_std"},
     OnlineDistributedPCA: {"average", "weighting"},
     FederatedSubspaceTracker: {
-        "change_threshold",
         "detect_changes",
         "fill",
         "forgetting_factor",
         "half_life",
         "init_size",
-        "n_updates",
         "store_subspaces",
     },
 }

@@ -21,6 +21,7 @@ from ..communication import Channel, CommunicationLog
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of, split_labels, without_column
+from ..tracking._change_detection import ChangeDetection
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import without_times
 from ._owners import Labels
@@ -67,7 +68,7 @@ class FederatedSubspaceTracker(TrackerRounds):
         of a change: then rounds for it alone.
     half_life : float or None, default=None
         Number of later rows, of all clients, after which a row has half its weight.
-    n_iter, fill, detect_changes, n_updates, change_threshold : optional
+    n_iter, fill, detect_changes : optional
         As in `RobustSubspaceTracker`; noise of the channel raises the threshold of changes.
     center : bool, default=True
         Subtract the mean of the filled rows that count, which one more round for each batch finds.
@@ -104,9 +105,10 @@ class FederatedSubspaceTracker(TrackerRounds):
 
     Examples
     --------
-    >>> from fedpca_sklearn import FederatedSubspaceTracker, make_subspace_stream
+    >>> from fedpca_sklearn import ChangeDetection, FederatedSubspaceTracker, make_subspace_stream
     >>> stream = make_subspace_stream(1200, 200, 5, model="piecewise", random_state=0)
-    >>> tracker = FederatedSubspaceTracker(5, detect_changes=True, n_updates=5, random_state=0)
+    >>> changes = ChangeDetection(n_updates=5)
+    >>> tracker = FederatedSubspaceTracker(5, detect_changes=changes, random_state=0)
     >>> tracker.fit(stream.X, clients=[i % 2 for i in range(1200)]).change_points_
     array([580])
     """
@@ -131,9 +133,7 @@ class FederatedSubspaceTracker(TrackerRounds):
     half_life: float | None = None
     n_iter: int = 1
     fill: str = "conditional"
-    detect_changes: bool = False
-    n_updates: int = 20
-    change_threshold: float | Literal["auto"] = "auto"
+    detect_changes: bool | ChangeDetection = False
     center: bool = True
     channel: Any = allowed(InstanceOf(Channel), None, default=None)
     n_clients: int = allowed(AT_LEAST_ONE, default=2)

@@ -12,6 +12,7 @@ from .._validation.intervals import AT_LEAST_ONE
 from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
+from ._change_detection import ChangeDetection
 from ._decomposition import decompose, known_thresholds, outliers_removed
 from ._outliers import (
     KNOWN_ROWS,
@@ -76,13 +77,9 @@ class RobustSubspaceTracker(STMissTracker):
         Times that a batch is filled in, each time by the subspace found last.
     fill : {"conditional", "subspace"}, default="conditional"
         What stands for missing entries and outliers, as in `SubspaceTracker`; "subspace" in [1]_.
-    detect_changes : bool, default=False
-        After ``n_updates`` updates keep the subspace, until rows do not fit it any more.
-    n_updates : int, default=20
-        Updates after the first batch and after each change. Only used with ``detect_changes``.
-    change_threshold : float or "auto", default="auto"
-        Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
-        from which on a change is detected. "auto": twice that of the last update.
+    detect_changes : bool or ChangeDetection, default=False
+        After some updates keep the subspace, until rows do not fit it any more. True:
+        `ChangeDetection` with its defaults.
     center : bool, default=True
         Subtract the mean of the filled rows that count; at first the median of each feature's
         observed entries. False: about the origin, as in [1]_.
@@ -168,9 +165,7 @@ class RobustSubspaceTracker(STMissTracker):
     half_life: float | None = None
     n_iter: int = 1
     fill: str = "conditional"
-    detect_changes: bool = False
-    n_updates: int = 20
-    change_threshold: float | Literal["auto"] = "auto"
+    detect_changes: bool | ChangeDetection = False
     center: bool = True
     store_subspaces: bool = False
 

@@ -1,4 +1,4 @@
-"""The steps of STMiss as functions of arrays and one state: fill, detect, r-SVD, complete.
+"""The steps of STMiss as functions of arrays and one state: fill, r-SVD, complete.
 
 Algorithm 1 (STMiss-NoDet) of Narayanamurthy, Vaswani and Ramamoorthy, "Federated over-air subspace
 tracking from incomplete and corrupted data", 2022. The paper's columns are rows here: Y_j is a
@@ -22,12 +22,6 @@ from ..summary._updating import updated_by_block
 # Sine of the angle between a direction of the last basis and the new one from which on what the new
 # one lacks completes it. Of directions that it has, rounding leaves some eps.
 _LACKING = 1e-6
-# A change: the residuals' largest eigenvalue against that of the last update, and against the
-# largest eigenvalue of the rows, below which residuals are rounding errors.
-_CHANGE = 2.0
-_ROUNDING = 1e-16
-# Changes that are remembered.
-_CHANGES_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -44,8 +38,8 @@ class State:
     n_rows : int
         Rows taken, j - 1 batches of them.
     updates_left, level, change_points
-        Of `detect`: updates before the subspace is kept, the residuals' largest eigenvalue at the
-        last one, and the first row of each batch with a change.
+        Of `ChangeDetection`: updates before the subspace is kept, the residuals' largest eigenvalue
+        at the last one, and the first row of each batch with a change.
     outliers, threshold : ndarray or None
         Mask of the last batch, and what an entry of each column has to exceed.
     held : ndarray of shape (d,) or None
@@ -154,38 +148,6 @@ def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
     _, s, W = np.linalg.svd(rest, full_matrices=False)
     more = W[: min(r - len(V), int(np.sum(s > _LACKING)))]
     return linalg.orthonormalised(np.concatenate([V, more]))
-
-
-def detect(
-    state: State,
-    level: float,
-    batch_size: int,
-    n_updates: int,
-    threshold: float | str,
-    margin: float = 0.0,
-) -> tuple[State, bool]:
-    """Look for a change of the subspace (NORST): the next state, and whether to update.
-
-    ``level`` is the largest eigenvalue of the residuals' second-moment matrix, which may be too
-    large by ``margin``. After a change there are ``n_updates`` updates, then the subspace is kept.
-    """
-    noted = state
-    if _has_changed(state, level - margin, threshold):
-        changes = state.change_points
-        if not changes or state.n_rows - changes[-1] > batch_size:  # not the rest of the last one
-            changes = (*changes, state.n_rows)[-_CHANGES_KEPT:]
-        noted = replace(state, change_points=changes, updates_left=n_updates)
-    elif not state.updates_left:
-        return state, False
-    return replace(noted, updates_left=noted.updates_left - 1, level=level), True
-
-
-def _has_changed(state: State, level: float, threshold: float | str) -> bool:
-    if not isinstance(threshold, str):
-        return not state.updates_left and level > threshold
-    s, n = state.summary.singular_values, state.summary.n_samples
-    rounding = _ROUNDING * float(s[0]) ** 2 / n if len(s) else 0.0
-    return state.level is not None and level > max(_CHANGE * state.level, rounding)
 
 
 def residuals(state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:

@@ -19,9 +19,10 @@ from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
 from .._validation.checks import float_array
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
+from ._change_detection import ChangeDetection
 from ._past import (
     LOSS_KEPT,
     Misfit,
@@ -37,7 +38,6 @@ from ._stmiss import (
     Filled,
     State,
     complete,
-    detect,
     fill,
     largest_square,
     r_svd,
@@ -89,10 +89,7 @@ class STMissTracker(BlockTransformer):
         "forgetting_factor": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         "half_life": HALF_LIFE,
         "fill": [StrOptions({"conditional", "subspace"})],
-        "detect_changes": ["boolean"],
-        "n_updates": [Interval(Integral, 1, None, closed="left")],
-        # of squares of rows, which may be as large as 1e100
-        "change_threshold": [StrOptions({"auto"}), Interval(Real, 0, 1e200, closed="both")],
+        "detect_changes": ["boolean", InstanceOf(ChangeDetection)],
         "center": ["boolean"],
         "store_subspaces": ["boolean"],
     }
@@ -109,13 +106,18 @@ class STMissTracker(BlockTransformer):
     forgetting_factor: float | Literal["auto"]
     half_life: Any
     fill: str
-    detect_changes: bool
-    n_updates: int
-    change_threshold: float | Literal["auto"]
+    detect_changes: bool | ChangeDetection
     center: bool
+
+    @property
+    def _changes(self) -> ChangeDetection:
+        """How changes are looked for, if ``detect_changes``."""
+        given = self.detect_changes
+        return given if isinstance(given, ChangeDetection) else ChangeDetection()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        self._changes.validate()
         if self.half_life is None:
             return
         check_half_life(self, "forgetting_factor")
@@ -295,7 +297,7 @@ class STMissTracker(BlockTransformer):
         size = self._block_rows(Y.shape[1], False)
         scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
-        return detect(state, level, size, self.n_updates, self.change_threshold, margin)
+        return self._changes._after(state, level, size, margin)
 
     # ---------------------------------------------------------------- the stream
 
@@ -314,7 +316,7 @@ class STMissTracker(BlockTransformer):
     def _start(self, d: int) -> State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
         nothing = Subspace.empty(d, centered=self.center)
-        return State(nothing, np.zeros(d), V, updates_left=self.n_updates)
+        return State(nothing, np.zeros(d), V, updates_left=self._changes.n_updates)
 
     def _given_basis(self, d: int) -> np.ndarray:
         V = float_array("init", self.init, 2, np.float64)

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.parameters import allowed, with_parameters
+from ._change_detection import ChangeDetection
 from ._stmiss import Filled, State, fill
 from ._stmiss_tracker import STMissTracker
 
@@ -46,15 +47,9 @@ class SubspaceTracker(STMissTracker):
     init : "svd" or array-like of shape (k, n_features), default="svd"
         "svd": the first batch is filled with zeros, or with the mean of each feature if ``center``.
         An array: rows that span the first subspace.
-    detect_changes : bool, default=False
-        After ``n_updates`` updates keep the subspace, until rows do not fit it any more, much as
-        NORST [2]_ does.
-    n_updates : int, default=20
-        K of [2]_, after the first batch. Only used with ``detect_changes``.
-    change_threshold : float or "auto", default="auto"
-        Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
-        from which on a change is detected; omega_evals of [2]_. "auto": twice that of the last
-        update, which is also looked for between updates.
+    detect_changes : bool or ChangeDetection, default=False
+        After some updates keep the subspace, until rows do not fit it any more, much as NORST [2]_
+        does. True: `ChangeDetection` with its defaults.
     center : bool, default=True
         Subtract the mean of the filled rows that count. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
@@ -103,9 +98,7 @@ class SubspaceTracker(STMissTracker):
     n_iter: int = 1
     fill: str = allowed(StrOptions({"conditional", "subspace", "zeros"}), default="conditional")
     init: Any = "svd"
-    detect_changes: bool = False
-    n_updates: int = 20
-    change_threshold: float | Literal["auto"] = "auto"
+    detect_changes: bool | ChangeDetection = False
     center: bool = True
     store_subspaces: bool = False
 

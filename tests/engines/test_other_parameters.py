@@ -80,8 +80,8 @@ FederatedPowerPCA(2, tol=0.1, acceleration=None, init=np.eye(2, 8), random_state
  FederatedPowerPCA(2)
 FederatedScaler(with_std=False) | FederatedScaler(copy=False)
 OnlineDistributedPCA(3, weighting="rows") | OnlineDistributedPCA(3)
-FederatedSubspaceTracker(2, robust=False, batch_size=60, forgetting_factor=0.9, n_updates=3,\
- store_subspaces=True, random_state=0) |\
+FederatedSubspaceTracker(2, robust=False, batch_size=60, forgetting_factor=0.9,\
+ detect_changes=True, store_subspaces=True, random_state=0) |\
  FederatedSubspaceTracker(2, robust=False, batch_size=60)
 """)
 

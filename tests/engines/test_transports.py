@@ -131,7 +131,7 @@ FederatedPowerPCA(3, center=False, n_rounds=2, random_state=0) | rows | secure |
 FederatedPowerPCA(3, n_rounds=9, random_state=0) | mixed | plain | 2e-6
 {TRACKER}robust=False) | stream | plain | 1e-7
 {TRACKER}center=False, forgetting_factor=0.0, fill="subspace", n_iter=2) | stream | plain | 1e-7
-{TRACKER}init="altproj", detect_changes=True, n_updates=2) | stream | plain | 1e-7
+{TRACKER}init="altproj", detect_changes=ChangeDetection(2)) | stream | plain | 1e-7
 VerticalFederatedPCA(3, method=PowerRounds(tol=1e-13), center=False, random_state=0) | owners |\
  plain | 1e-8
 VerticalFederatedPCA(2, method=LeftVectorMerge(2)) | owners | plain | 1e-8
@@ -522,7 +522,7 @@ def test_a_site_that_is_lost_leaves_no_trace(code, kind, when, mode):
 
 BATCH = {
     "robust": (f"{TRACKER})", ["observed", "low_rank", "filled", "misfits"]),
-    "changes": (f'{TRACKER}init="altproj", detect_changes=True, n_updates=2)', ["times_scatter"]),
+    "changes": (f'{TRACKER}init="altproj", detect_changes=ChangeDetection(2))', ["times_scatter"]),
     "auto": (
         TRACKER.replace("threshold=0.5", 'threshold="auto"') + ")",
         ["sizes", "filled", "moments"],

@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
+    ChangeDetection,
     FederatedSubspaceTracker,
     GaussianChannel,
     PerfectChannel,
@@ -290,9 +291,10 @@ def moving(n=2400, d=100, k=3, change=1500, seed=0, **options):
     return make_subspace_stream(n, d, k, random_state=seed, **options)
 
 
-def watching(k=3, size=60, noise=0.0, **options):
-    options = {"channel": GaussianChannel(noise) if noise else None, "n_updates": 10, **options}
-    return tracker(k, batch_size=size, detect_changes=True, **options)
+def watching(k=3, size=60, noise=0.0, n_updates=10, threshold="auto", **options):
+    options = {"channel": GaussianChannel(noise) if noise else None, **options}
+    changes = ChangeDetection(n_updates, threshold)
+    return tracker(k, batch_size=size, detect_changes=changes, **options)
 
 
 @pytest.mark.parametrize(
@@ -312,17 +314,17 @@ def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
 
 
 @pytest.mark.parametrize(
-    ("made", "size", "options"),
+    ("made", "size", "changes"),
     [
         # residuals in 8 dimensions scatter so much that some of the changes found are none
-        ((1500, 8, 2, 1010, 0, 0.1), 20, {"n_updates": 10}),
-        ((1500, 40, 3, 1000, 0, 0.05), 60, {"n_updates": 5, "change_threshold": 0.1}),
+        ((1500, 8, 2, 1010, 0, 0.1), 20, ChangeDetection(10)),
+        ((1500, 40, 3, 1000, 0, 0.05), 60, ChangeDetection(5, 0.1)),
     ],
 )
-def test_with_a_perfect_channel_changes_are_those_of_the_tracker_of_all_rows(made, size, options):
+def test_with_a_perfect_channel_changes_are_those_of_the_tracker_of_all_rows(made, size, changes):
     n, d, k, change, seed, noise_std = made
     X = moving(n, d, k, change, seed, noise_std=noise_std).X
-    options = {"batch_size": size, "detect_changes": True, **options}
+    options = {"batch_size": size, "detect_changes": changes}
     other = pooled(k, **options).fit(X)
     model = tracker(k, n_rounds=30, **options).fit(X)
     assert_array_equal(model.change_points_, other.change_points_)
@@ -358,7 +360,7 @@ def test_a_row_that_alone_does_not_fit_tells_the_server_its_residual(monkeypatch
     P = random_basis(rng, 3, 30)
     X = rng.standard_normal((160, 3)) @ P
     secret = X[130] = rng.standard_normal(30)
-    model = watching(3, 40, n_updates=1, change_threshold=1e9).fit(X[:120])
+    model = watching(3, 40, n_updates=1, threshold=1e9).fit(X[:120])
     monkeypatch.setattr(Federation, "sum", seen)
     model.partial_fit(X[120:])
     query, total = received[-1]

@@ -13,6 +13,7 @@ from helpers import PAPER, f1_score, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import (
+    ChangeDetection,
     RobustSubspaceTracker,
     SubspaceTracker,
     make_subspace_stream,
@@ -133,7 +134,7 @@ def test_noise_is_no_outlier(noise, outliers):
     [
         ({}, 0.0),
         ({"forgetting_factor": 0.98, "n_iter": 3}, 0.0),
-        ({"detect_changes": True, "n_updates": 3, "batch_size": 25}, 0.0),
+        ({"detect_changes": ChangeDetection(3), "batch_size": 25}, 0.0),
         ({"center": True}, 1e6),
     ],
     ids=str,

@@ -18,7 +18,12 @@ from helpers import PAPER, leading, peak_bytes, random_basis, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from fedpca_sklearn import FederatedSubspaceTracker, SubspaceTracker, make_subspace_stream
+from fedpca_sklearn import (
+    ChangeDetection,
+    FederatedSubspaceTracker,
+    SubspaceTracker,
+    make_subspace_stream,
+)
 from fedpca_sklearn.communication import CommunicationLog
 from fedpca_sklearn.tracking._stmiss import fill
 
@@ -166,7 +171,7 @@ def test_batches_of_auto_have_at_least_40_rows_and_only_the_last_counts_in_the_p
 @pytest.mark.parametrize(("d", "k", "size"), [(200, 3, 40), (60, 2, 30)])
 def test_noise_is_not_taken_for_a_change(d, k, size):
     X = piecewise(30 * size, d, (), k, 0.1).X
-    model = tracker(k, size, detect_changes=True, n_updates=15).fit(X)
+    model = tracker(k, size, detect_changes=ChangeDetection(15)).fit(X)
     assert_array_equal(model.change_points_, [])
     # The root of a level is a function of the noise with Lipschitz constant sigma / sqrt(size), so
     # that it deviates from its median by t times that with probability exp(-t^2 / 2) at most. The
@@ -256,7 +261,7 @@ def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change):
 
 def test_every_change_is_found_over_calls_and_anew_with_fit():
     stream = piecewise(2600, 100, (1000, 2010))
-    model = tracker(3, 40, detect_changes=True, n_updates=15)
+    model = tracker(3, 40, detect_changes=ChangeDetection(15))
     for rows in np.split(stream.X, [11, 900, 1003, 1700]):
         model.partial_fit(rows)
     assert_array_equal(model.change_points_, [1000, 2000])
@@ -273,8 +278,7 @@ def test_changes_in_noise_are_those_of_the_rule_in_any_units(threshold, scale):
     assert np.abs(ratios - 1).min() > 1e-6  # rounding decides nothing
     assert changes == [800, 1480]
     given = threshold if least is None else threshold * scale**2
-    options = {"detect_changes": True, "n_updates": 8, "change_threshold": given}
-    model = tracker(3, 40, **options).fit(scale * X)
+    model = tracker(3, 40, detect_changes=ChangeDetection(8, given)).fit(scale * X)
     assert_array_equal(model.change_points_, changes)
     for V, W in zip(model.subspaces_, bases, strict=True):
         assert sine(V, W) < 1e-8
@@ -293,13 +297,13 @@ def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found)
     signs = np.tile([[1.0, 1.0], [1.0, -1.0]], (10, 1))
     X = np.zeros((60, 5))
     X[:, :2] = np.concatenate([signs * [10, 1], signs * [10, np.sqrt(power)], signs * [10, 1]])
-    options = {"init": np.eye(1, 5), "n_updates": 1, "change_threshold": threshold}
-    model = SubspaceTracker(1, batch_size=20, detect_changes=True, **{**PAPER, **options}).fit(X)
+    options = {"init": np.eye(1, 5), "detect_changes": ChangeDetection(1, threshold)}
+    model = SubspaceTracker(1, batch_size=20, **{**PAPER, **options}).fit(X)
     assert_array_equal(model.change_points_, [20] if found else [])
     X = piecewise(2000, 50, (1000,), noise=0.01).X
-    model = SubspaceTracker(3, detect_changes=True, n_updates=5, **PAPER)
+    model = SubspaceTracker(3, detect_changes=ChangeDetection(5), **PAPER)
     for least, changes in ((1e6, []), (0.0, np.arange(6, 50, 5) * 40)):
-        model.set_params(change_threshold=least)
+        model.set_params(detect_changes__threshold=least)
         assert_array_equal(model.fit(X).change_points_, changes)
 
 
@@ -307,7 +311,8 @@ def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found)
 @pytest.mark.parametrize("n_updates", [5, 15])
 def test_a_change_during_the_last_updates_is_followed(change, n_updates):
     stream = piecewise(2000, 200, (change,), 5, delta=0.02)
-    model = SubspaceTracker(5, batch_size=20, n_updates=n_updates, detect_changes=True, **PAPER)
+    changes = ChangeDetection(n_updates)
+    model = SubspaceTracker(5, batch_size=20, detect_changes=changes, **PAPER)
     model.fit(stream.X)
     assert_array_equal(model.change_points_, [change])
     # an update leaves of the error about the share of missing entries, a tenth; 20 rows are few,
