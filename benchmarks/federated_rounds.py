@@ -22,6 +22,7 @@ from benchmarks._streams import (
 )
 from benchmarks._tools import claim, interleaved, picture, table
 from fedpca_sklearn import (
+    ChangeDetection,
     FadingChannel,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
@@ -130,7 +131,7 @@ def figure_3(quick):
     for name in ("piecewise",) if quick else ("walk", "piecewise"):
         stream = make_subspace_stream(model=name, random_state=0)
         P = targets(stream)
-        norst = SubspaceTracker(RANK, batch_size=BATCH, detect_changes=True, **PAPER)
+        norst = SubspaceTracker(RANK, batch_size=BATCH, detect_changes=ChangeDetection(), **PAPER)
         methods = {
             "noise 1e-6": tracker(1e-6),
             "noise 1e-3, variance 1e-6": tracker(1e-3),

@@ -39,7 +39,7 @@ from fedpca_sklearn.privacy import (
 from fedpca_sklearn.privacy._accounts import Accounts
 from fedpca_sklearn.privacy._gaussian import epsilon_of
 from fedpca_sklearn.privacy._rows import ClippedRows, row_norms
-from fedpca_sklearn.rounds._private_client import PrivateClient
+from fedpca_sklearn.rounds._private_rounds import PrivateClient
 from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
 DELTA, R, D, N = 0.1, 2.0, 2, 4

@@ -98,7 +98,7 @@ FederatedSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False
     init_rounds: 0
     init_size: 0
     forgetting_factor: 1.1
-    threshold as detect_changes: ChangeDetection(threshold=-1.0)
+    detect_changes as threshold: ChangeDetection(threshold=-1.0)
     batch_size: 0
     n_components: 10
     channel as noise_std: GaussianChannel("loud")
@@ -109,8 +109,8 @@ SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
     n_iter: 0
     init: eye(3, 8); ones((10, 9)); ones(9); full((3, 9), nan)
     detect_changes: None
-    n_updates as detect_changes: ChangeDetection(0)
-    threshold as detect_changes: ChangeDetection(threshold=-1.0)
+    detect_changes as n_updates: ChangeDetection(0)
+    detect_changes as threshold: ChangeDetection(threshold=-1.0)
     center: None
     store_subspaces: 3.5
 RobustSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)

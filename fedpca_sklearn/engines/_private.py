@@ -37,7 +37,7 @@ from ..privacy._accounts import Account, Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
 from ..rounds import FederatedPowerPCA
-from ..rounds._private_client import PrivateClient
+from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ._questions import Task, check_basis
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, Summed

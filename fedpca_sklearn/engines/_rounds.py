@@ -21,6 +21,7 @@ from ..rounds._client import Client
 from ..rounds._expected_scores import ExpectedScores, Weighted
 from ..rounds._heteroscedastic_pca import ROUNDS
 from ..rounds._power_method import moments_by_sum, power_method
+from ..rounds._private_rounds import message_of_noise
 from ..rounds._queries import Moments, Query, Scatter, TimesScatter, Variances
 from ._estimators import fit_estimator, refuse_channel, site_work, until_nobody_is_lost
 from ._messages import Answer
@@ -302,14 +303,14 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     fitted = until_nobody_is_lost(fit, go_on)
     d, mechanism = fitted.components_.shape[1], fitted.mechanism
     terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, fitted.n_rounds + 1))
-    return shown(fitted, sites, fitted._message_of_noise(terms, len(sites.names)))
+    return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))
 
 
 def _by_private_sums(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
     releases = Releases(estimator.mechanism, sums.secure, estimator.n_rounds + 1)
     fitted = power_by_rounds(estimator, PrivateSums(sums, releases))
     terms = releases.terms(fitted.components_.shape[1])
-    return shown(fitted, sums, fitted._message_of_noise(terms, len(sums.names)))
+    return shown(fitted, sums, message_of_noise(fitted, terms, len(sums.names)))
 
 
 @fit_estimator.register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import partial
@@ -25,19 +24,15 @@ from ..communication import Channel, Federation, FixedPointChannel, PerfectChann
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._private import (
-    check_all_rows,
-    open_accounts,
     privacy_spent,
-    refuse_weight,
     warn_at_the_end,
 )
 from ..privacy import FedPowerNoise
-from ..privacy._above_noise import edge, noise_message
 from ..privacy._mechanism import Terms, seeds_of
 from ..summary import Subspace
 from ._client import AnyClient, Client
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method
-from ._private_client import PrivateClient
+from ._private_rounds import PrivateClient, check_private, message_of_noise, terms_of
 from ._robust_sum import RobustSum
 
 __all__ = ["FederatedPowerPCA"]
@@ -47,12 +42,11 @@ __all__ = ["FederatedPowerPCA"]
 class FederatedPowerPCA(ClientsTransformer):
     """Principal component analysis by rounds of a power method whose messages only add up.
 
-    Take it where rows belong to clients (sites), and the server may, or can, only receive the sum
-    of their messages: radio, where signals add up in the air (FedOA-PM [1]_), secure aggregation,
-    or clients that add noise for privacy (FedPower [3]_). In each round every client multiplies the
-    scatter matrix of its rows with the current basis, the network adds the products up, with noise
-    or without, and the server makes the sum orthonormal. Without noise the result is PCA of all
-    rows, to ``tol``. The server sees the message of a client only if no other is left in a round.
+    Take it where rows belong to clients (sites), and the server only receives the sum of their
+    messages: radio, where signals add up in the air (FedOA-PM [1]_), secure aggregation, or clients
+    that add noise for privacy (`FedPowerNoise`). In each round every client multiplies the scatter
+    matrix of its rows with the current basis, the network adds the products up, with noise or
+    without, and the server makes the sum orthonormal. Without noise the result is PCA of all rows.
 
     Parameters
     ----------
@@ -61,37 +55,26 @@ class FederatedPowerPCA(ClientsTransformer):
     n_rounds : int, default=100
         Largest number of rounds, besides one for the mean and one for the variances.
     local_steps : int, default=1
-        Multiplications at each client between two rounds; above 1 the clients' bases are averaged
-        (LocalPower [2]_), which saves rounds where clients are alike and is biased where they are
-        not.
+        Multiplications at each client between two rounds; above 1 bases are averaged (LocalPower
+        [2]_), which saves rounds where clients are alike and is biased where they are not.
     acceleration : {"auto", "krylov"} or None, default="auto"
-        "krylov": the server takes the best basis of the space that all rounds span (block Lanczos
-        with Rayleigh-Ritz), for the same messages. None: the last round's, as in [1]_. "auto":
-        "krylov" where the sum of all clients arrives without noise and ``local_steps`` is 1, None
-        elsewhere: products with noise, or of changing clients, are not those of one matrix.
+        "krylov": the server takes the best basis of the space that all rounds span, for the same
+        messages. None: the last round's, as in [1]_. "auto": "krylov" where the sum of all clients
+        arrives without noise and ``local_steps`` is 1.
     tol : float, default=1e-6
         Stop when a multiplication moves the subspace by less, by the sine of the largest angle.
-        The subspace is then off by about tol lambda_r / (lambda_r - lambda_{r+1}), variances by the
-        square of that.
     channel : Channel or None, default=None
-        The simulated network. None: `PerfectChannel`, which adds up without noise. `RobustSum`: for
-        clients that may lie, and a server that sees their messages; where one is left out in the
-        midst of rounds, they begin again, with as many as ``n_rounds``.
+        The network. None: `PerfectChannel`, without noise. `RobustSum`: for clients that lie.
     mechanism : FedPowerNoise or None, default=None
-        Differential privacy: clients clip their rows and add noise to all they send. Its budget is
-        split over ``n_rounds`` + 2 rounds, so that a few are best. Not with ``sample_weight``.
+        Differential privacy, of which the budget is split over ``n_rounds`` + 2 rounds.
     init : array-like of shape (n_components, n_features) or None, default=None
         Rows that span the first subspace. None: random.
     center : bool, default=True
         Subtract the mean of all rows, which a first round finds. False: about the origin.
-    n_clients : int, default=2
-        If ``clients`` is not given, the rows are cut into this number of contiguous shards, each of
-        which counts as a client.
-    n_jobs : int or None, default=None
-        Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
+    n_clients, n_jobs : int
+        As in `FederatedPCA`.
     random_state : int, RandomState instance or None, default=None
-        Seed of the first subspace, the channel and the mechanism. A mechanism protects only from
-        those who do not know it; the same integer in two fits repeats the noise.
+        Seed of the first subspace, the channel and the mechanism.
 
     Attributes
     ----------
@@ -101,52 +84,24 @@ class FederatedPowerPCA(ClientsTransformer):
     n_iter_ : int
         Rounds of multiplications, since they last began.
     stop_reason_ : {"tol", "n_rounds", "exhausted", "callback"}
-        Why the rounds ended: the subspace moved by less than ``tol``, all rounds were used, the
-        Krylov space cannot grow, or a callback asked to stop.
+        Why the rounds ended; "exhausted": the Krylov space cannot grow.
     suspects_, evidence_ : dict
         With ``channel=RobustSum()``: label of a client -> `SiteEvidence`, of suspects, and of all.
     changes_ : ndarray of shape (n_iter_,)
-        By how much each round's multiplication moved the subspace; NaN if nobody took part.
-    clients_ : list
-        Labels of the clients, sorted.
-    privacy_spent_ : PrivacySpent
-        With a mechanism: (epsilon, delta) of all ``n_rounds`` + 2 rounds for each client, of this
-        fit, and of fits that failed since. Another ``fit``, a copy and a clone start accounts of
-        their own, unless the mechanism has a `PrivacyLedger`; then it is what the ledger says.
-    communication_ : CommunicationLog
-        With d features, r components and K clients a round is K r d floats up and as many down, or
-        less where a Krylov space is exhausted; the first round is K (d + 1) up, the last K (r^2 +
-        2) up and K r d down.
+        By how much each round moved the subspace; NaN if nobody took part.
+    clients_, communication_, privacy_spent_
+        As of `FederatedPCA`.
 
     See Also
     --------
     FederatedPCA : One round, more floats each.
-    GaussianChannel, FadingChannel : Channels with noise.
 
     Notes
     -----
     FedOA-PM, Algorithm 2 of [1]_, is ``acceleration=None, tol=0, center=False``, from an
-    orthonormal start; all r variances come from its last round by Rayleigh-Ritz. Per round a client
-    works in O(n_i d r), two products, and O(d r) memory; sparse rows are not densified. The error
-    falls by sigma_{r+1}^2 / sigma_r^2 in each round (by the square root of the gap with "krylov")
-    down to the channel's floor: noise of standard deviation s on the sums leaves about s
-    sqrt(sum_{i > r} 1 / (lambda_r^2 - lambda_i^2)), with lambda the eigenvalues of the scatter
-    matrix. Lemma 4.1 of [1]_ bounds the rounds until then, log(d r / eps) / log(lambda_r /
-    lambda_{r+1}) up to a constant, for noise that is small against the gap.
-
-    With ``local_steps`` above 1 a client multiplies, makes orthonormal, and so on, then turns its
-    basis to the last common one (orthogonal Procrustes) and sends it times its number of rows.
-
-    The sum and the number of the rows, which the mean is made of, pass the channel as well: noise
-    of standard deviation s leaves it uncertain by s / n, and by s / n of itself. Where n is not far
-    above s, centre the rows first and take ``center=False``.
-
-    Products with the scatter matrix lose what is below 1e-14 of its largest eigenvalue to rounding:
-    variances down there are shown as zero, and near it lose digits, as of columns in units 1e6
-    apart. Scale such columns, or take `FederatedPCA` or `DistributedPCA`, which keep them.
-
-    A client that drops out of a round and comes back needs nothing but the next basis; what is
-    found without it is the subspace of the others.
+    orthonormal start. A client works in O(n_i d r) a round and O(d r) memory; sparse rows stay
+    sparse. How fast the error falls, what noise and rounding leave, and what clients send, is on
+    the page "Rounds of sums" of the guide.
 
     References
     ----------
@@ -154,24 +109,18 @@ class FederatedPowerPCA(ClientsTransformer):
        incomplete and corrupted data", IEEE Transactions on Signal Processing 2022.
     .. [2] X. Li, S. Wang, K. Chen, Z. Zhang, "Communication-efficient distributed SVD via local
        power iterations", ICML 2021.
-    .. [3] X. Guo, X. Li, X. Chang, S. Wang, Z. Zhang, "FedPower: privacy-preserving distributed
-       eigenspace estimation", Machine Learning 2024.
 
     Examples
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.decomposition import PCA
-    >>> from fedpca_sklearn import FederatedPowerPCA, GaussianChannel, subspace_distance
+    >>> from fedpca_sklearn import FederatedPowerPCA, subspace_distance
     >>> X, y = load_digits(return_X_y=True)
-    >>> exact = PCA(3).fit(X)
     >>> pca = FederatedPowerPCA(3, random_state=0).fit(X, clients=y)
     >>> pca.n_iter_, pca.stop_reason_
     (9, 'tol')
-    >>> subspace_distance(pca.components_, exact.components_) < 1e-5
+    >>> subspace_distance(pca.components_, PCA(3).fit(X).components_) < 1e-5
     True
-    >>> noisy = FederatedPowerPCA(3, channel=GaussianChannel(1.0), random_state=0)
-    >>> round(subspace_distance(noisy.fit(X, clients=y).components_, exact.components_), 4)
-    0.0
     """
 
     _takes_arrays = True
@@ -205,36 +154,7 @@ class FederatedPowerPCA(ClientsTransformer):
                 f"acceleration={self.acceleration!r} needs local_steps=1, got {self.local_steps}."
             )
         if self.mechanism is not None:
-            self._check_mechanism(self.mechanism)
-
-    def _check_mechanism(self, mechanism: FedPowerNoise) -> None:
-        mechanism.validate()
-        mechanism.refuse_searches("rounds of products have one norm and centre for all")
-        if self.channel is not None and self.channel.compares_clients:
-            hides = "trust='sum' hides" if mechanism.trust == "sum" else "mechanism adds noise to"
-            raise ValueError(
-                f"{hides} the messages of clients, which channel={self.channel!r} compares."
-            )
-        if self.local_steps > 1:
-            raise ValueError(
-                "mechanism needs local_steps=1, because what a client makes orthonormal has no "
-                f"bounded sensitivity, got {self.local_steps}."
-            )
-        if not self.center and (mechanism.mean != "fixed" or mechanism.center is not None):
-            raise ValueError(
-                "center=False needs a mechanism with mean='fixed' and center=None, got "
-                f"{mechanism!r}."
-            )
-        if mechanism.trust == "sum" and self.channel is not None:
-            self._check_sum_only(self.channel)
-
-    @staticmethod
-    def _check_sum_only(channel: Channel) -> None:
-        if channel.loses_clients:
-            raise ValueError(
-                "trust='sum' needs a channel that loses no client, with the noise that protects "
-                f"the others, got {channel!r}."
-            )
+            check_private(self, self.mechanism)
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         rng = check_random_state(self.random_state)
@@ -244,7 +164,11 @@ class FederatedPowerPCA(ClientsTransformer):
         self._given_basis(d, n_rows)  # before anybody is charged
         plain = self.mechanism is None and not channel.compares_clients
         X = X if plain else in_memory(X)
-        terms = self._terms(X, weight, shards)
+        terms = None
+        if self.mechanism is not None:
+            terms = terms_of(self, X, weight, shards)
+        else:
+            self.__dict__.pop("_accounts", None)
         clients = self._make_clients(X, weight, shards, terms, rng)
         start = self._first_basis(d, n_rows, rng)
         labels = [label for label, _ in shards]
@@ -262,7 +186,7 @@ class FederatedPowerPCA(ClientsTransformer):
                 break
             start, channel.begins_again = found.basis, False
         if terms is not None:
-            warn_at_the_end(self, self._message_of_noise(terms, len(shards)))
+            warn_at_the_end(self, message_of_noise(self, terms, len(shards)))
         for name in ("evidence_", "suspects_"):
             self.__dict__.pop(name, None)
             if channel.compares_clients:
@@ -303,37 +227,6 @@ class FederatedPowerPCA(ClientsTransformer):
         self._set_fitted(summary, len(found.basis), n_rows)
         self.n_iter_, self.stop_reason_ = len(found.changes), found.stop_reason
         self.changes_ = np.array(found.changes)
-
-    def _terms(self, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> Terms | None:
-        """Bounds and noise of private clients, which are charged for all rounds."""
-        if self.mechanism is None:
-            self.__dict__.pop("_accounts", None)
-            return None
-        refuse_weight(weight)
-        mechanism, d, n_products = self.mechanism, X.shape[1], self.n_rounds + 1
-        labels = [label for label, _ in shards]
-        costs = mechanism.costs(d, n_products)
-        mu2 = mechanism.cost(costs, d, n_products, len(shards))
-        accounts = open_accounts(self, fresh=True)
-        accounts.check(labels, mechanism, mu2)
-        check_all_rows(X, shards, self.n_jobs)
-        terms = mechanism.terms(X, costs, len(shards))
-        accounts.charge(labels, mechanism, mu2)
-        self._accounts = accounts
-        return terms
-
-    def _message_of_noise(self, terms: Terms, n_clients: int) -> str | None:
-        """Text of a warning if the last round found no more than in random directions."""
-        rank, d = self.components_.shape
-        sources = math.sqrt(n_clients)
-        size = self.mechanism._OFF_DIAGONAL * terms.product_std * sources
-        spike = 0.0
-        if terms.costs.mean is not None:
-            distance = float(np.linalg.norm(self.subspace_.mean - terms.origin(d)))
-            spike = distance * terms.mean_std * sources * math.sqrt(rank)
-        largest = float(self.subspace_.singular_values.max(initial=0.0)) ** 2
-        found = largest - self.subspace_.scatter / d if rank < d else largest
-        return noise_message(found, edge(size, rank, spike), rank)
 
     def _make_clients(
         self, X: Any, weight: Any, shards: list, terms: Terms | None, rng: np.random.RandomState

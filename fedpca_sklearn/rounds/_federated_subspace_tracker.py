@@ -21,8 +21,7 @@ from ..communication import Channel, CommunicationLog
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of, split_labels, without_column
-from ..tracking._change_detection import ChangeDetection
-from ..tracking._stmiss import State
+from ..tracking._stmiss import ChangeDetection, State
 from ..tracking._stmiss_tracker import without_times
 from ._owners import Labels
 from ._tracker_rounds import TrackerRounds

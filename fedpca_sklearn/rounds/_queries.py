@@ -13,7 +13,7 @@ import scipy.linalg
 from .._kernels import linalg
 from .._kernels.row_moments import RowMoments
 from .._kernels.too_large import too_large
-from ._private_client import PrivateClient
+from ._private_rounds import PrivateClient
 
 # Share of the last basis in a local one, which stays where a client has no variance.
 _KEPT = 1e-8

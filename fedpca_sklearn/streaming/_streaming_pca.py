@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, Literal
 
-import numpy as np
 from sklearn.utils._param_validation import RealNotInt, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import (
     ADJUSTING,
     adjusted_attributes,
     check_adjusting,
-    refinement_of,
-    warn_of_another_cut,
 )
 from .._base.callbacks import CallbackSupportMixin, with_callbacks
-from .._base.certified import certify, explained_variance_interval, subspace_error_bound
-from .._base.fitted import LEARNT, Learnt, computed, show_in
+from .._base.certified import explained_variance_interval, subspace_error_bound
+from .._base.fitted import LEARNT, Learnt, computed
 from .._base.row_buffer import RowBuffer
-from .._base.sources import is_stream
 from .._base.transformer import SubspaceTransformer
-from .._dask import RowChunks, is_dask
-from .._kernels.row_moments import RowsAtHand
-from .._kernels.threads import threads_for
-from .._validation.checks import check_at_most_features, check_integer, finite_by_sums
 from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters
-from ..communication import Federation
 from ..rank import RankRule
 from ..summary import Subspace
-from ..summary._merging import checked_with_place
-from ..summary._refinement import Refinement, local_products, products_of
 from ._blocks import (
     State,
     Stream,
@@ -43,195 +30,12 @@ from ._blocks import (
     is_few,
     stream_of,
     take,
-    validated_blocks,
     with_few,
 )
-from ._half_life import HALF_LIFE, check_half_life, factor_of, times_of
+from ._from_subspace import from_subspace
+from ._half_life import HALF_LIFE, check_half_life, factor_of
+from ._refine import refine
 from ._sizes import Sizes, memory_bytes
-
-
-def refine(self: Any, X: Any, sample_weight: Any = None, *, n_rounds: int = 1) -> Any:
-    """Take another pass over the rows of the fit, which brings the components closer to PCA's.
-
-    The directions that are kept, k of them, and eight vectors at random are multiplied with the
-    scatter matrix of all rows; the new ones are the best of their block Krylov space, by
-    Nystroem's approximation. Mean, count and scatter, which are exact, stay.
-
-    Parameters
-    ----------
-    X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
-        All rows seen so far, in any order and in any batches. A memory map, an HDF5 or zarr
-        array and a dask.array are read chunk by chunk.
-    sample_weight : array-like of shape (n,), default=None
-        Those of the fit. Not for iterables.
-    n_rounds : int, default=1
-        Passes over the rows. More than one is better than as many calls, as the space keeps all
-        products; an iterator can be read once.
-
-    Returns
-    -------
-    self : StreamingPCA
-        Unchanged if an error is raised. `partial_fit` may go on from there.
-
-    Raises
-    ------
-    ValueError
-        If the rows have another weight, mean or sum of squares than those of the fit, or if the
-        ``forgetting_factor`` is below 1 or a ``half_life`` is given: rows that have faded
-        cannot be taken again.
-
-    Notes
-    -----
-    A round costs 4 n d (k + 8) operations, 2 nnz (k + 8) of sparse rows, which stay sparse; r
-    rounds take O(d r k) memory. ``subspace_error_bound_`` is then from the products. The part
-    of the scatter matrix that they leave has at most the trace that is left, and at most the
-    norm that the vectors at random show, unless these are all but orthogonal to its leading
-    eigenvector: that has a probability of 1e-6 for rows that do not depend on them.
-
-    Examples
-    --------
-    >>> from fedpca_sklearn import StreamingPCA, excess_error, make_power_law
-    >>> X = make_power_law(2000, 600, alpha=1.0, random_state=1)
-    >>> pca = StreamingPCA(5).fit(X[i : i + 200] for i in range(0, 2000, 200))
-    >>> print(f"{excess_error(X, pca.components_, pca.mean_):.0e}")
-    1e-05
-    >>> pca = pca.refine(X)
-    >>> excess_error(X, pca.components_, pca.mean_) < 1e-6
-    True
-    >>> pca.refine(X, n_rounds=4).subspace_error_bound_ < 1e-6
-    True
-    """
-    check_is_fitted(self)
-    stream = self._stream
-    check_integer("n_rounds", n_rounds)
-    _check_readable(self, X, n_rounds)
-    self._check_parameters()
-    with self._unchanged_on_error():
-        check_call(self, X, sample_weight, None, stream.state)
-        state = stream.after(self)
-        if state.subspace.scatter:
-            refinement = refinement_of(self, state.subspace)
-            for _ in range(n_rounds):
-                if len(refinement.block):
-                    refinement.add(_products(self, X, sample_weight, refinement))
-            self._keep(replace(state, subspace=refinement.summary()))
-            certify(self, refinement.certificate(self.n_components_))
-    return self
-
-
-def _check_readable(pca: Any, X: Any, n_rounds: int) -> None:
-    """Raise where rows cannot be taken again, or not so often."""
-    for name, kept in (("forgetting_factor", 1), ("half_life", None)):
-        value = getattr(pca, name)
-        if value != kept:
-            raise ValueError(
-                f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
-                "taken again."
-            )
-    if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
-        raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
-
-
-def _products(pca: Any, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
-    """`products_of` all rows with the next block of a refinement."""
-    mean, V = refinement.rows.mean, refinement.block
-    if is_dask(X):
-        chunks = RowChunks(pca, X, sample_weight, reset=False)
-        weights = chunks.weights or [None] * len(chunks)
-        calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
-        return Federation().sum(local_products, calls, V)
-    total: Any = 0.0
-    for rows, weight in validated_blocks(pca, X, sample_weight, refinement.before._dtype):
-        with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
-            total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
-    return total
-
-
-def from_subspace(
-    cls: Any,
-    subspace: Subspace,
-    n_components: int | float | str | None = None,
-    *,
-    n_samples_seen: int | None = None,
-    last_time: Any = None,
-    **parameters: Any,
-) -> Any:
-    """Build a fitted estimator that continues the stream of a summary.
-
-    With the parameters of the estimator that the whole `subspace_` is from, `partial_fit` gives
-    the numbers that this estimator would have given, up to rounding; of a pickled estimator
-    they are the same bit by bit.
-
-    Parameters
-    ----------
-    subspace : Subspace
-        Of at least one row. Directions that were cut from it are lost: a warning tells if fewer
-        are left than ``n_components``.
-    n_components : int, float, "parallel", "mle" or None, default=None
-        With a ``rank_rule`` the rank to go on from: ``n_components_`` then.
-    n_samples_seen : int, default=None
-        Rows that the summary stands for. None: its ``n_samples``, rounded up, which is their
-        number unless they were weighted or forgotten.
-    last_time : numpy.datetime64, default=None
-        ``last_time_`` of the stream, for a ``half_life`` that is a time.
-    **parameters
-        Of the estimator. Without ``center``, that of the summary.
-
-    Returns
-    -------
-    pca : StreamingPCA
-
-    Notes
-    -----
-    A summary knows neither ``rank_history_``, which starts anew, nor how many blocks ago a
-    ``rank_rule`` changed the rank: its ``hold_off`` starts anew as well. Rows that wait for
-    others are in it, so that it goes on as from the end of a batch. "auto" as ``block_size``
-    depends on the first rank, so above 256 features give it as a number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedpca_sklearn import StreamingPCA, Subspace
-    >>> X = np.random.default_rng(0).standard_normal((100, 5))
-    >>> pca = StreamingPCA(2).fit(X[:60])
-    >>> message = pca.subspace_.to_bytes()
-    >>> elsewhere = StreamingPCA.from_subspace(Subspace.from_bytes(message), 2)
-    >>> goes_on, stays = elsewhere.partial_fit(X[60:]), pca.partial_fit(X[60:])
-    >>> np.allclose(goes_on.components_, stays.components_, rtol=0, atol=1e-13)
-    True
-    """
-    (subspace,), place = checked_with_place([subspace])
-    pca = cls(n_components, **{"center": subspace.centered, **parameters})
-    pca._check_parameters()
-    state = _state_of(pca, subspace, n_samples_seen, last_time)
-    pca.n_features_in_ = subspace.n_features
-    if subspace.feature_names is not None:
-        pca.feature_names_in_ = np.array(subspace.feature_names, dtype=object)
-    pca._keep(state)
-    pca._warn_of_cut()
-    warn_of_another_cut(pca)
-    show_in(place, pca)
-    return pca
-
-
-def _state_of(pca: Any, subspace: Subspace, n_samples_seen: int | None, last_time: Any) -> State:
-    """State of a stream that goes on from a summary."""
-    if pca.center != subspace.centered:
-        raise ValueError(
-            f"center={pca.center!r} differs from the summary, which is about the "
-            f"{'mean' if subspace.centered else 'origin'}."
-        )
-    check_at_most_features(pca.n_components, subspace.n_features)
-    if not subspace.n_samples > 0:
-        raise ValueError("subspace must hold at least one row, it has n_samples=0.")
-    if n_samples_seen is None:
-        n_samples_seen = max(math.ceil(subspace.n_samples), subspace.n_components)
-    else:
-        check_integer("n_samples_seen", n_samples_seen)
-    rank = pca._sizes.start_rank
-    ranks = None if rank is None else np.zeros(0, dtype=int)
-    last_time = None if last_time is None else times_of([last_time], 1)[0]
-    return State(subspace, int(n_samples_seen), rank, ranks=ranks, last_time=last_time)
 
 
 @with_parameters

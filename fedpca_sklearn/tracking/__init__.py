@@ -1,9 +1,9 @@
 """Subspace tracking from missing and corrupted data."""
 
 from ._alternating_projections import AlternatingProjections
-from ._change_detection import ChangeDetection
 from ._robust_subspace_tracker import RobustSubspaceTracker
 from ._sparse_recovery import projected_sparse_recovery
+from ._stmiss import ChangeDetection
 from ._subspace_tracker import SubspaceTracker
 
 __all__ = [

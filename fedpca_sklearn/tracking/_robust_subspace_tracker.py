@@ -12,7 +12,6 @@ from .._validation.intervals import AT_LEAST_ONE
 from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
-from ._change_detection import ChangeDetection
 from ._decomposition import decompose, known_thresholds, outliers_removed
 from ._outliers import (
     KNOWN_ROWS,
@@ -29,7 +28,7 @@ from ._outliers import (
     start_of_support,
     unused,
 )
-from ._stmiss import State
+from ._stmiss import ChangeDetection, State
 from ._stmiss_tracker import ALTPROJ_ROWS, OUTLIERS, STMissTracker
 from ._support_warnings import warn_of_support
 

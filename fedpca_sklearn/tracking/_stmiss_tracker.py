@@ -22,7 +22,6 @@ from .._validation.checks import float_array
 from .._validation.intervals import InstanceOf, Interval
 from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
-from ._change_detection import ChangeDetection
 from ._past import (
     LOSS_KEPT,
     Misfit,
@@ -35,6 +34,7 @@ from ._past import (
     weight_of_past,
 )
 from ._stmiss import (
+    ChangeDetection,
     Filled,
     State,
     complete,
@@ -109,15 +109,10 @@ class STMissTracker(BlockTransformer):
     detect_changes: bool | ChangeDetection
     center: bool
 
-    @property
-    def _changes(self) -> ChangeDetection:
-        """How changes are looked for, if ``detect_changes``."""
-        given = self.detect_changes
-        return given if isinstance(given, ChangeDetection) else ChangeDetection()
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._changes.validate()
+        if isinstance(self.detect_changes, ChangeDetection):
+            self.detect_changes.validate()
         if self.half_life is None:
             return
         check_half_life(self, "forgetting_factor")
@@ -297,7 +292,9 @@ class STMissTracker(BlockTransformer):
         size = self._block_rows(Y.shape[1], False)
         scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
-        return self._changes._after(state, level, size, margin)
+        given = self.detect_changes
+        changes = given if isinstance(given, ChangeDetection) else ChangeDetection()
+        return changes._after(state, level, size, margin)
 
     # ---------------------------------------------------------------- the stream
 
@@ -316,7 +313,8 @@ class STMissTracker(BlockTransformer):
     def _start(self, d: int) -> State:
         V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
         nothing = Subspace.empty(d, centered=self.center)
-        return State(nothing, np.zeros(d), V, updates_left=self._changes.n_updates)
+        n_updates = getattr(self.detect_changes, "n_updates", ChangeDetection.n_updates)
+        return State(nothing, np.zeros(d), V, updates_left=n_updates)
 
     def _given_basis(self, d: int) -> np.ndarray:
         V = float_array("init", self.init, 2, np.float64)

@@ -9,8 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.parameters import allowed, with_parameters
-from ._change_detection import ChangeDetection
-from ._stmiss import Filled, State, fill
+from ._stmiss import ChangeDetection, Filled, State, fill
 from ._stmiss_tracker import STMissTracker
 
 __all__ = ["SubspaceTracker"]

@@ -273,7 +273,7 @@ def assert_is_truncated(pca, X, clients, threshold, k=None, weight=None):
     dof, total = max(o.n - 1, o.n / 2), o.lam.sum()
     assert pca.local_components_ == o.ranks
     if isinstance(k, float):
-        with np.errstate(invalid="ignore"):  # of one row
+        with np.errstate(invalid="ignore", divide="ignore"):  # of one row
             k = int(np.sum(np.cumsum(o.lam) / total <= k)) + 1
     assert pca.n_components_ == k
     assert pca.n_samples_ == o.n_rows

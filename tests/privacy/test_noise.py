@@ -32,7 +32,7 @@ from fedpca_sklearn.privacy import DiscreteGaussian
 from fedpca_sklearn.privacy._discrete_gaussian import _samples
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
-from fedpca_sklearn.rounds._private_client import PrivateClient
+from fedpca_sklearn.rounds._private_rounds import PrivateClient
 from fedpca_sklearn.rounds._queries import TimesScatter, Variances
 
 pytestmark = mostly_noise
