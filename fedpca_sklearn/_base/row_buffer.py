@@ -40,6 +40,11 @@ class RowBuffer:
         return np.concatenate(rows)
 
     @property
+    def dtype(self) -> np.dtype:
+        """That of the rows, which are not put together for it."""
+        return self._blocks[0][0].dtype
+
+    @property
     def times(self) -> np.ndarray | None:
         """Their times."""
         _, times = zip(*self._blocks[: self._n_blocks], strict=True)

@@ -132,7 +132,7 @@ class Summarised:
         if waiting is None or type(X) is not np.ndarray:
             return None
         before, buffer, k, used = waiting.before, waiting.buffer, waiting.k, waiting.used
-        if X.dtype != buffer.rows.dtype or not is_bounded(X.ravel()):
+        if X.dtype != buffer.dtype or not is_bounded(X.ravel()):
             return None
         if len(X) < buffer.room:
             longer = buffer.with_rows(X)

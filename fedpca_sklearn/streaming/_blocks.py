@@ -352,7 +352,7 @@ def empty_buffer(pca: Any, state: State, room: int = 0) -> RowBuffer:
 def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stream | None:
     """The stream with few rows, which are validated; None if they cannot wait for others."""
     state, buffer, _ = stream
-    parts = list(validated_blocks(pca, X, None, None if buffer is None else buffer.rows.dtype))
+    parts = list(validated_blocks(pca, X, None, None if buffer is None else buffer.dtype))
     rows = in_numpy(parts[0][0])
     check_columns(pca, rows.shape[1])
     room = pca._sizes.buffer(rows.shape[1])
