@@ -7,6 +7,7 @@ tests which they decide.
 import tracemalloc
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -167,3 +168,15 @@ def noted_precisions(monkeypatch):
 
     monkeypatch.setattr(stack, "row_scatter", noted)
     return made
+
+
+def assert_refused(row, values):
+    """Hold that a call is refused by name and changes nothing: "model | call | words ..."."""
+    code, call, *words = row.split(" | ")
+    model = eval(code, dict(values))
+    before = None if isinstance(model, type) else joblib.hash(vars(model))
+    with pytest.raises((ValueError, TypeError)) as error:
+        eval(f"model.{call}", {**values, "model": model})
+    for word in words:
+        assert word in str(error.value)
+    assert before is None or joblib.hash(vars(model)) == before
