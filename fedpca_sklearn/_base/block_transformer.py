@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.bounded import is_bounded_state
 from .._kernels.threads import threads_for
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
 from .batches import float_dtype, validated_batches
 from .callbacks import CallbackSupportMixin, progress, with_callbacks
 from .fitted import LEARNT, Learnt, computed
-from .row_buffer import RowBuffer
+from .row_buffer import RowBuffer, is_bounded_state
 from .sources import is_stream
 from .transformer import SubspaceTransformer
 

@@ -152,8 +152,9 @@ class FittedState:
         if learnt is None:
             return {}
         if learnt.values is None:
+            known = _copy_with(self, as_numpy(state))
             with np.errstate(over="ignore"):  # variances of float32 rows of large weight are inf
-                learnt.values = self._in_numpy()._compute(learnt.state)
+                learnt.values = known._compute(learnt.state)
         return learnt.values
 
     def _read(self, name: str) -> Any:
@@ -327,7 +328,7 @@ def _copy_with(estimator: Any, attributes: dict[str, Any]) -> Any:
     """An object of the same class with other attributes, of which no fit is under way."""
     copy = object.__new__(type(estimator))
     attributes.pop(BEFORE, None)
-    copy.__dict__ = attributes
+    vars(copy).update(attributes)
     return copy
 
 

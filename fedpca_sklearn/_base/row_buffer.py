@@ -1,4 +1,4 @@
-"""Buffer of rows that come a few at a time, until they are worth a step of their own."""
+"""Rows that need no check but that of their size, and a buffer of a few of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,45 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.bounded import is_bounded
+from .._kernels.sizes import slices_of
+
+# Squared norms of such rows, and variances of what was seen before.
+_MOST = {np.dtype(np.float64): 1e200, np.dtype(np.float32): 1e30}
+# Entries of a product for which BLAS takes one thread: several wait for each other where cores are
+# busy, so that batches of 1,000 rows of 20 features took 20 times as long.
+_MOST_OF_DOT = 2**13
+
+
+def is_bounded(row: np.ndarray, takes_nan: bool = False) -> bool:
+    """Whether a row of floats is finite and small, except for NaN where entries may be missing."""
+    most = _MOST[row.dtype]
+    with np.errstate(over="ignore"):
+        if len(row) <= _MOST_OF_DOT:
+            size = row.dot(row)
+        else:
+            parts = [row[at] for at in slices_of(len(row), _MOST_OF_DOT)]
+            size = sum([part.dot(part) for part in parts])
+    if size < most:  # not so if it is NaN
+        return True
+    return takes_nan and bool(np.isnan(size)) and is_bounded(row[~np.isnan(row)])
+
+
+def is_bounded_state(mean: np.ndarray, variance: float, dtype: np.dtype) -> bool:
+    """Whether no sum over what has been seen and over such rows can overflow."""
+    most = _MOST[dtype]
+    return bool(variance < most and np.abs(mean).max(initial=0.0) < most**0.5)
+
+
+def are_bounded_rows(X: object, n_features: int) -> bool:
+    """Whether something is rows of floats in an array of numpy, all of them finite and small."""
+    return (
+        type(X) is np.ndarray
+        and X.ndim == 2
+        and X.shape[1] == n_features
+        and X.dtype in _MOST
+        and (len(X) == 1 or (len(X) > 1 and X.flags.c_contiguous))
+        and is_bounded(X.reshape(-1))
+    )
 
 
 class RowBuffer:

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
-from .._kernels.bounded import are_bounded_rows
 from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.gaussian_model import GaussianModel
 from .._kernels.missing import coordinates_of_rows, has_holes
@@ -35,6 +34,7 @@ from ..summary._scaling import scatter_of_columns
 from ..summary._updating import lacks_directions, unit_of
 from .adjusting import adjusts, model_of
 from .fitted import LEARNT, FittedState, Learnt, computed
+from .row_buffer import are_bounded_rows
 
 # Fitted attributes that scikit-learn's PCA has too.
 _EXPORTED = (
@@ -128,7 +128,8 @@ class SubspaceTransformer(
             rank = max(1, rank_for_fraction(subspace.singular_values, subspace.scatter, fraction))
         else:
             rank = min(int(n_components), exist)
-        shown, larger = subspace._part(rank), larger._part(rank)
+        shown = subspace._part(rank)
+        larger = shown if larger is subspace else larger._part(rank)
         known, dtype = shown.components, shown.components.dtype
         missing = rank - len(known)
         none, values = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dnrm2, dsymv
+from scipy.linalg.blas import dnrm2, dsymm, dsymv
 from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 
 from .deflation import largest_left
@@ -36,6 +36,10 @@ _FLOAT64 = np.dtype(np.float64)
 _FAR = 1e100
 # Rows of a triangle that are written over the other one at once.
 _ROWS_OF_MIRROR = 64
+# From a share of one in so many on all eigenvalues take no longer than bounds of some; and how many
+# times what is needed is looked for, so that more rows need no other look.
+_MANY, _AHEAD = 4, 4.0
+_EPS = float(np.finfo(np.float64).eps)
 # Share of the largest eigenvalue of a scatter matrix above which its eigenvectors are right to some
 # thousand roundings.
 _TO_ROUNDING = 1e-3
@@ -81,6 +85,13 @@ def sign_vectors(k: int, dtype: np.dtype) -> np.ndarray:
     signs = np.random.default_rng(k).choice([-1.0, 1.0], size=(2, k)).astype(dtype)
     signs.flags.writeable = False
     return signs
+
+
+@lru_cache(maxsize=16)
+def _random_signs(size: int, count: int) -> np.ndarray:
+    """Vectors of random signs as columns, the same in every call."""
+    rng = np.random.default_rng([size, count])
+    return np.asfortranarray(rng.choice([-1.0, 1.0], size=(size, count)))
 
 
 def orthonormalised(V: np.ndarray) -> np.ndarray:
@@ -307,6 +318,34 @@ def _few_pairs(
         mirror(G.T)
         np.fill_diagonal(G, diagonal)
     return None
+
+
+def least_leading(G: np.ndarray, count: int, least: float) -> tuple[float, float]:
+    """Bounds of the first eigenvalues of a positive semi-definite lower triangle, at a small cost.
+
+    Returns a number that the last of the first ``count`` exceeds, 0 where none above ``least`` is
+    found, and one that the first does not exceed. By Cauchy's interlacing the eigenvalues within
+    any space of so many vectors are at most those of G; here of the products of G with random
+    vectors. Of all eigenvalues, Cholesky's method tells whether they exceed a number.
+    """
+    m, whole = len(G), norm_of_scatter(G)
+    rounding = m * _EPS * whole
+    if not 1 / _FAR < whole < _FAR:
+        return 0.0, whole
+    if count == m:
+        C, number = np.array(G, order="F"), _AHEAD * least
+        C[np.diag_indices(m)] -= number
+        failed = dpotrf(C, lower=1, overwrite_a=1)[1]
+        return 0.0 if failed else number - rounding, whole
+    if _MANY * count > m:
+        lam = np.linalg.eigvalsh(G)
+        return float(lam[-count]) - rounding, float(lam[-1]) + rounding
+    lower = not G.flags.c_contiguous
+    half = np.asfortranarray(G if lower else G.T)
+    Q = np.linalg.qr(dsymm(1.0, half, _random_signs(m, count), lower=lower))[0]
+    lam = np.linalg.eigvalsh(Q.T @ dsymm(1.0, half, Q, lower=lower))
+    rest = whole**2 - float(np.sum(lam[:-1].clip(0) ** 2))
+    return float(lam[0]) - rounding, math.sqrt(max(rest, float(lam[-1]) ** 2)) + rounding
 
 
 def pairs_by_lanczos(

@@ -102,7 +102,9 @@ def dense(rows: Any) -> np.ndarray:
 
     BLAS copies others anyway, and sums over them in another order.
     """
-    return rows.toarray() if sp.issparse(rows) else np.ascontiguousarray(in_memory(rows))
+    if type(rows) is not np.ndarray:
+        rows = rows.toarray() if sp.issparse(rows) else in_memory(rows)
+    return np.ascontiguousarray(rows)
 
 
 def add_rows(G: np.ndarray, M: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:
@@ -175,7 +177,7 @@ def of_few_digits(point: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 
 def rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """What is subtracted from rows in another precision, in float64."""
-    return v.astype(dtype).astype(np.float64)
+    return v if dtype == np.float64 else v.astype(dtype).astype(np.float64)
 
 
 def _about(G: np.ndarray, offset: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
@@ -203,6 +205,8 @@ def _products(
     n_threads = threads_of_scatter(n, d, n_threads)
     how = {"Y": Y, "root_w": root_w, "shift": shift, "offset": offset, "dtype": dtype}
     find = partial(_products_of, **how, apart=apart, alone=n_threads == 1)
+    if n_threads == 1:
+        return find(share=slice(0, n))
     (G, sums), *others = in_shares(n, n_threads, find)
     for more, more_sums in others:
         G += more
@@ -225,11 +229,12 @@ def _products_of(
     scipy's BLAS keeps other threads of Python from running, numpy's does not.
     """
     n, d = share.stop - share.start, Y.shape[1]
+    exact, kind = dtype == np.float64, np.result_type(Y, dtype)
     twice = bool(offset.any())
     as_it_is = (
         not shift.any() and not twice and root_w is None and Y.dtype == dtype and apart is None
     )
-    by_numpy = not alone or d <= (NARROW if dtype == np.float64 else NARROW_OF_FLOAT32)
+    by_numpy = not alone or d <= (NARROW if exact else NARROW_OF_FLOAT32)
     in_cache = rows_of_scatter(d, dtype.itemsize, alone)
     in_order = isinstance(Y, np.ndarray) and Y.flags.c_contiguous
     at_once = as_it_is and in_order and d <= NARROW
@@ -237,7 +242,7 @@ def _products_of(
     space = None if as_it_is else np.empty((step, d), dtype)
     G, sums = np.zeros((d, d), order="F"), np.zeros(d)
     product = np.empty((d, d), dtype) if by_numpy else G
-    shift, offset = (v.astype(np.result_type(Y, dtype), copy=False) for v in (shift, offset))
+    shift, offset = shift.astype(kind, copy=False), offset.astype(kind, copy=False)
     ones, unit = np.ones((step, 1), dtype), 1.0
     if root_w is not None:  # in which sums of tiny weights do not underflow
         unit = math.ldexp(1.0, math.frexp(float(root_w[share].max()))[1])
@@ -253,7 +258,7 @@ def _products_of(
                 roots = root_w[rows, None].astype(dtype)
                 weights = (root_w[rows, None] / unit).astype(dtype)
             if space is None:
-                sums += sums_in_groups(weights, Z)[0]
+                sums += (weights.T @ Z if exact else sums_in_groups(weights, Z))[0]
             else:
                 Z, before = space[: len(weights)], Z
                 for at in slices_of(len(Z), rows_moved(d)):
@@ -262,7 +267,8 @@ def _products_of(
                         some -= offset.astype(dtype, copy=False)
                     if root_w is not None:
                         some *= roots[at]
-                    sums += unit * sums_in_groups(weights[at], some)[0]
+                    w = weights[at]
+                    sums += unit * (w.T @ some if exact else sums_in_groups(w, some))[0]
                     if parts is not None:
                         parts.take_off(some)
             if by_numpy:

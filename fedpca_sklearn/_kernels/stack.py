@@ -48,7 +48,7 @@ from .scatter import (
 )
 from .sizes import columns_at_once, rows_of_qr, slices_of
 from .subspace_passes import RowsOfPasses, leading_by_passes
-from .threads import single_blas_thread, usable_threads
+from .threads import computed_once, single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
@@ -201,9 +201,12 @@ class DenseBlock(Block):
             self.shift = mean if n > 0 else dense(Y[:1])[0].astype(np.float64)
         self.offset = np.zeros(self.d)
         self.column_scatter = np.zeros(self.d)
+
+    @computed_once
+    def _centring(self) -> Centring:
         # a past of hardly any weight does not show in the scatter how far off its mean is
-        unseen = w is not None or 0 < n < _LITTLE * self.n_block
-        self._centring = Centring(self.shift, w, self.n_block, unseen)
+        unseen = self.w is not None or 0 < self.n < _LITTLE * self.n_block
+        return Centring(self.shift, self.w, self.n_block, unseen)
 
     _passes = RowsOfPasses
 

@@ -16,8 +16,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
 from .._base.batches import count_rows
-from .._base.row_buffer import RowBuffer
-from .._kernels.bounded import is_bounded, is_bounded_state
+from .._base.row_buffer import RowBuffer, is_bounded, is_bounded_state
 from .._kernels.device_rows import in_memory
 from .._kernels.rows import entries_once
 from .._kernels.sizes import exact_dimension

@@ -15,7 +15,7 @@ from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._base.batches import float_dtype
 from .._base.callbacks import has_callbacks
 from .._base.fitted import LEARNT, Learnt
-from .._kernels.bounded import is_bounded_state
+from .._base.row_buffer import is_bounded_state
 from .._kernels.routes import block_size
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, row_slices, slices_of
 from .._kernels.small_blocks import summaries_of_blocks

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._base.adjusting import adjusts, whole_model
 from .._base.fitted import FittedState
+from .._base.row_buffer import are_bounded_rows
 from .._dask import refuse_dask
-from .._kernels.bounded import are_bounded_rows
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data
 from ..summary import Subspace

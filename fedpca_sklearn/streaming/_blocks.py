@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,23 +21,24 @@ from .._base.batches import (
     validated_batches,
 )
 from .._base.callbacks import progress
-from .._base.row_buffer import RowBuffer
+from .._base.row_buffer import RowBuffer, is_bounded, is_bounded_state
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
-from .._kernels.bounded import is_bounded, is_bounded_state
 from .._kernels.device_rows import DeviceRows
 from .._kernels.sizes import COLUMNS_OF_THREADS
 from .._kernels.threads import threads_for
+from .._kernels.too_large import TooLargeError
 from .._validation.arrays import in_numpy
 from .._validation.checks import (
     check_at_most_features,
+    check_finite,
     check_weight,
-    finite_by_sums,
     is_integer,
     number_or_none,
 )
 from ..summary import Subspace
-from ..summary._metric import updated_by_block
+from ..summary._metric import updated_by_block as updated_beside
+from ..summary._updating import updated_by_block
 from ._half_life import CAME_WITHOUT_TIMES, duration_of, newest_and_shares, times_of_rows
 
 # Blocks whose rank is remembered.
@@ -188,23 +190,29 @@ def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -
     asked = pca.n_components if is_integer(pca.n_components) else None
     by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
     options = {
-        "adjusting": adjusting_of(pca, d),
         "forgetting_factor": pca._row_factor,
         "svd_solver": pca.svd_solver,
         "wanted": asked,
         "passes": int(asked or 1) if by_passes else None,
     }
+    update: Any = updated_by_block
+    if pca.scale or pca.partial_out is not None:
+        update = partial(updated_beside, adjusting=adjusting_of(pca, d))
     with threads_for(d * at_once):
         for rows, w in blocks:
             if rule is not None:
                 max_keep, keep = sizes.kept(d, state.rank)
                 options["wanted"] = state.rank + 1  # type: ignore[operator]
-            with finite_by_sums(rows):
-                past = state.subspace
-                if pca.forgetting == "blocks":
-                    past = past.decay(pca.forgetting_factor**2)
-                past = updated_by_block(past, rows, w, max_keep=max_keep, keep=keep, **options)
-            state = replace(state, subspace=past, n_rows=state.n_rows + count_rows(rows, w))
+            past = state.subspace
+            if pca.forgetting == "blocks":
+                past = past.decay(pca.forgetting_factor**2)
+            try:
+                past = update(past, rows, w, max_keep=max_keep, keep=keep, **options)
+            except TooLargeError:  # sums of rows that are not finite never are
+                check_finite(rows)
+                raise
+            m = rows.shape[0] if w is None else count_rows(rows, w)
+            state = replace(state, subspace=past, n_rows=state.n_rows + m)
             if rule is not None:
                 state = _by_rule(pca, state)
                 ranks.append(state.rank)

@@ -18,6 +18,7 @@ from .._base.certified import explained_variance_interval, subspace_error_bound
 from .._base.fitted import LEARNT, Learnt, computed
 from .._base.row_buffer import RowBuffer
 from .._base.transformer import SubspaceTransformer
+from .._kernels.threads import threads_for_call
 from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters
 from ..rank import RankRule
@@ -269,9 +270,10 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         self.__dict__[LEARNT] = Learnt(Stream(state, buffer), values)
 
     def _compute(self, stream: Stream) -> dict[str, Any]:
-        state = stream.after(self)
-        request = self.n_components if self.rank_rule is None else state.rank
-        values = self._attributes(state.subspace, request, state.n_rows)
+        with threads_for_call(16 * self.n_features_in_**2):
+            state = stream.after(self)
+            request = self.n_components if self.rank_rule is None else state.rank
+            values = self._attributes(state.subspace, request, state.n_rows)
         if state.ranks is not None:
             values["rank_history_"] = state.ranks
         if state.last_time is not None:

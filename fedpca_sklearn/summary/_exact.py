@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
@@ -16,6 +16,7 @@ from .._kernels.linalg import (
     flip_signs,
     largest_rounded,
     leading_of_factor,
+    least_leading,
     right_singular,
     rounding_of_scatter,
 )
@@ -116,8 +117,9 @@ class Factor(Moments):
         R, d = self.R, self.R.shape[1]
         if not self.wanted and len(R) == d and not np.tril(R, -1).any():
             sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
-            if sizes.all() and dpocon(R / sizes, d)[0] > _CERTAIN:  # of a norm of at most d
-                return d
+            with threads_for(16 * d * d):
+                if sizes.all() and dpocon(R / sizes, d)[0] > _CERTAIN:  # of a norm of at most d
+                    return d
         return len(self.singular_values)
 
     def times(self, weight: float) -> Factor:
@@ -175,8 +177,7 @@ class Scaled(Moments):
         vars(self).update(state, dtype=state["V"].dtype)
 
 
-@dataclass(frozen=True)
-class Certainty:
+class Certainty(NamedTuple):
     """What is known of the eigenvalues of a sum of scatter matrices, without solving for them.
 
     Energies add up, and fade with the rows.
@@ -191,9 +192,9 @@ class Certainty:
         Eigenvalues above it are certain: the roundings of the products, each over the tolerance of
         its precision.
     known : float
-        At least the last of the first ``count`` eigenvalues, by the last look at them. More rows
+        At least the last of the first ``n_known`` eigenvalues, by the last look at them. More rows
         make none smaller.
-    count : int
+    n_known : int
     pairs : tuple of ndarray, shapes (r, d) and (r,), or None
         Directions and singular values of that look, by which the next precision is chosen.
     """
@@ -202,13 +203,12 @@ class Certainty:
     rounding: float = 0.0
     least: float = 0.0
     known: float = 0.0
-    count: int = 0
+    n_known: int = 0
     pairs: tuple[np.ndarray, np.ndarray] | None = None
 
     def times(self, weight: float) -> Certainty:
         """The same of rows with another weight."""
-        return replace(
-            self,
+        return self._replace(
             rounding=self.rounding * weight,
             least=self.least * weight,
             known=self.known * weight,
@@ -218,13 +218,16 @@ class Certainty:
         """The same with what products in a precision round, of a largest eigenvalue."""
         rounding = rounding_of_scatter(largest, lost, precision)
         least = rounding / ORTHONORMALITY_TOL[precision]
-        return replace(self, rounding=self.rounding + rounding, least=self.least + least)
+        return self._replace(rounding=self.rounding + rounding, least=self.least + least)
 
     def with_part(self, other: Certainty) -> Certainty:
         """The same with the rows of another part."""
         rounding, least = self.rounding + other.rounding, self.least + other.least
-        known = other if other.known > self.known and other.count >= self.count else self
-        return replace(known, rounding=rounding, least=least)
+        known = other if other.known > self.known and other.n_known >= self.n_known else self
+        return known._replace(rounding=rounding, least=least)
+
+
+_NOTHING_KNOWN = Certainty()
 
 
 @dataclass(eq=False)
@@ -251,7 +254,7 @@ class ScatterMatrix(Moments):
     lost: np.ndarray
     precision: np.dtype
     dtype: np.dtype
-    certainty: Certainty = field(default_factory=Certainty)
+    certainty: Certainty = _NOTHING_KNOWN
 
     def times(self, weight: float) -> ScatterMatrix:
         """See `Factor`."""
@@ -306,21 +309,28 @@ class ScatterMatrix(Moments):
         apart : ndarray of shape (q, d), default=None
             Directions whose parts were multiplied apart.
         """
-        before = replace(before, wanted=wanted)
+        before = before._replace(wanted=wanted)
         self.certainty = before.with_products(largest, lost, precision)
-        if apart is None and before.count and self.is_certain:
+        if apart is None and before.n_known and self.is_certain:
             return True
         used = self._columns
         count = min(wanted, len(used))
         if not count:
             return False
+        if apart is None and self.dtype == np.float64:  # float32 is told its next precision
+            with threads_for(16 * len(used) ** 2):
+                known, most = least_leading(self._within(), count, self.certainty.least)
+            before = before._replace(known=known, n_known=count)
+            self.certainty = before.with_products(min(largest, most), lost, precision)
+            if self.is_certain:
+                return True
         lam, W = self._pairs
         apart = None if apart is None else apart[:, used]
         rounded = largest_rounded(lam[:count], W[:, :count], precision, apart)
         pairs = None
         if self.dtype != np.float64:
             pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
-        before = replace(before, known=float(lam[count - 1]), count=count, pairs=pairs)
+        before = before._replace(known=float(lam[count - 1]), n_known=count, pairs=pairs)
         self.certainty = before.with_products(min(largest, rounded), lost, precision)
         return self.is_certain
 
@@ -329,7 +339,7 @@ class ScatterMatrix(Moments):
         """Whether what is known of the wanted eigenvalues is enough."""
         known = self.certainty
         enough = known.known > known.least
-        return enough and min(known.wanted, len(self._columns)) <= known.count
+        return enough and (known.wanted <= known.n_known or len(self._columns) <= known.n_known)
 
     @computed_once
     def first(self) -> Found | None:
@@ -424,8 +434,9 @@ class ScatterMatrix(Moments):
             C = self.over(self.sizes)[np.ix_(used, used)]
             rounding = rounding_of_scatter(m, **self.certificate(self.sizes))
         C[np.diag_indices(m)] -= m * rounding
-        if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:
-            return m
+        with threads_for(16 * m * m):
+            if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:
+                return m
         return len(self.singular_values)
 
 

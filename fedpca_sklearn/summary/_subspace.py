@@ -511,9 +511,9 @@ class Subspace(InFiles):
             return self
         found = None if self._leading is None else self._leading.first
         if found is None or n_components > len(found[1]):
-            if n_components >= self.n_components:
-                return self
             found = self.components, self.singular_values
+            if n_components >= len(found[1]):
+                return self
         V, s = found
         return self._replace(components=V[:n_components], singular_values=s[:n_components])
 

@@ -141,10 +141,12 @@ def updated_by_block(
             few = alike(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
-    subspace, Y, w = faded(subspace, Y, w, forgetting_factor)
+    if w is not None or forgetting_factor < 1:
+        subspace, Y, w = faded(subspace, Y, w, forgetting_factor)
     if not Y.shape[0]:
         return subspace
-    Y = _dense_if_few(Y)
+    if sp.issparse(Y) and Y.shape[0] < d <= SMALL_DIMENSION:
+        Y = Y.toarray()
     max_keep = d if max_keep is None else max_keep
     if exact:
         after = _with_scatter_matrix(subspace, Y, w, wanted or d, svd_solver)
@@ -208,7 +210,7 @@ def _with_scatter_matrix(
         if len(s):
             before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
     chosen = [Precision(_FLOAT64)]
-    if kind is not SparseBlock:
+    if kind is not SparseBlock and subspace._dtype != _FLOAT64:
         chosen = precisions(Y, subspace._dtype, min(wanted, d), V, s)
     for precision, apart in chosen:
         found = _summed(subspace, Y, w, kind, precision, apart)
@@ -259,7 +261,8 @@ def _summed(
     if isinstance(past, ScatterMatrix):
         G += past.G
         lost = lost + past.lost
-        precision = min(past.precision, precision, key=lambda dtype: dtype.itemsize)
+        if past.precision.itemsize < precision.itemsize:
+            precision = past.precision
     elif subspace.n_samples:
         G = add_rows(G, subspace._rows)
     held = ScatterMatrix(G, lost, precision, dtype)
@@ -340,12 +343,6 @@ def _spread(subspace: Summary, columns: np.ndarray, d: int) -> Summary:
     wide[:, columns], moments[:, columns] = V, (subspace.mean, subspace.column_scatter)
     mean, column_scatter = moments
     return subspace._replace(components=wide, mean=mean, column_scatter=column_scatter)
-
-
-def _dense_if_few(Y: Any) -> Any:
-    """Sparse rows of a small dimension as an array, if they are fewer than columns."""
-    few = sp.issparse(Y) and Y.shape[0] < Y.shape[1] <= SMALL_DIMENSION
-    return Y.toarray() if few else Y
 
 
 def is_made_dense(Y: Any) -> bool:

@@ -9,7 +9,7 @@ from scipy.stats import ortho_group
 
 from fedpca_sklearn._kernels import lanczos
 from fedpca_sklearn._kernels.lanczos import leading_by_lanczos
-from fedpca_sklearn._kernels.linalg import block_krylov, complete_basis, eigh_top
+from fedpca_sklearn._kernels.linalg import block_krylov, complete_basis, eigh_top, least_leading
 from fedpca_sklearn._kernels.sizes import vectors_of_lanczos, very_few_of_all
 
 N = 300
@@ -261,3 +261,26 @@ def test_axes_that_the_rows_do_not_touch_are_taken_as_they_are():
     V = np.zeros((2, 7))
     V[0, [1, 4]], V[1, [1, 4]] = [0.6, 0.8], [0.8, -0.6]
     assert_array_equal(complete_basis(V, 5)[2:], np.eye(7)[[0, 2, 3]])
+
+
+SEMI_DEFINITE = {name: lam for name, lam in {**KNOWN, **BY_BLOCKS}.items() if lam.min() >= 0}
+
+
+@pytest.mark.parametrize("count", [1, 10, 70, 80, N - 1, N])
+@pytest.mark.parametrize("spectrum", [*SEMI_DEFINITE, "huge"])
+def test_bounds_of_the_first_eigenvalues_hold(spectrum, count):
+    lam = 1e160 / ORDER if spectrum == "huge" else SEMI_DEFINITE[spectrum]
+    sizes, A = np.sort(lam)[::-1], of_spectrum(lam)
+    off = N * EPS * sizes[0]  # of the matrix that was put together
+    for G in (A, np.asfortranarray(A), np.tril(A)):
+        least, most = least_leading(G, count, 1e-6 * sizes[0])
+        assert least <= sizes[count - 1] + off
+        assert most >= sizes[0] - off
+
+
+@pytest.mark.parametrize("count", [1, 10, 70, 80, N - 1, N])
+def test_bounds_find_what_is_far_above_rounding(count):
+    least, most = least_leading(np.tril(of_spectrum(1 / ORDER)), count, 1e-6)
+    # in a space of random vectors times G a good part of it; by Cholesky's method what is asked for
+    assert least > (2e-6 if count == N else 0.1 / count)
+    assert most < np.sqrt(np.sum(ORDER**-2.0)) * (1 + 2 * N * EPS)
