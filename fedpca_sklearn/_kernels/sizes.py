@@ -180,9 +180,9 @@ def rows_of_qr(n_features: int) -> int:
     return max(64, 2 * n_features)
 
 
-def columns_at_once(n_rows: int) -> int:
+def columns_at_once(n_rows: int, itemsize: int) -> int:
     """Columns of a dense stack of rows that are worked on at once, so that they stay in cache."""
-    return rows_within(n_rows, least=256)
+    return rows_within(n_rows, ENTRIES_AT_ONCE * 8 // itemsize, least=256)
 
 
 def peak_bytes(
@@ -230,7 +230,7 @@ def peak_bytes(
     if solver == "qr":  # a stack in float64 that becomes Q, the SVD of R, a basis beside those kept
         turned = 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8
         return 8 * R * d + max(8 * 7 * R * R, turned) + vectors + buffers
-    chunk = itemsize * R * min(d, columns_at_once(R))
+    chunk = itemsize * R * min(d, columns_at_once(R, itemsize))
     order = 8 * R * (R + k)  # the basis before, and an eigenproblem or the next basis
     return bases // 2 + chunk + order + max(order, bases // 2) + vectors
 

@@ -286,7 +286,7 @@ class DenseBlock(Block):
     def _gram(self, dtype: np.dtype) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
         """Products of the rows of the unscaled stack, but for those of V, and how to turn it."""
         k, R = self.k, self.n_rows
-        chunks = self._chunks(columns_at_once(R))
+        chunks = self._chunks(columns_at_once(R, dtype.itemsize))
         M = np.empty((R, chunks[0].stop), dtype=dtype)
         G = np.zeros((R, R))
         for cols in chunks:
