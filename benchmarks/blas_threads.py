@@ -1,20 +1,28 @@
 """One BLAS thread for small blocks, beside all of them, on an idle machine and on a busy one.
 
 Large fits and projections with one thread and with two, beside scikit-learn's (its fastest solver)
-and products of the same rows.
+and products of the same rows. Then single calls on a busy machine, with two threads and with one.
 """
 
 import multiprocessing
 from functools import partial
 from os import cpu_count
+from statistics import median
 from time import perf_counter, sleep
 
 import numpy as np
 from sklearn.decomposition import PCA
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from benchmarks._tools import table
-from fedpca_sklearn import StreamingPCA, make_power_law
+from fedpca_sklearn import (
+    DistributedPCA,
+    FederatedPCA,
+    StreamingPCA,
+    SubspaceMonitor,
+    make_power_law,
+    parallel_analysis,
+)
 from fedpca_sklearn._kernels import threads
 
 SHAPES = [(20_000, 64), (20_000, 300), (10_000, 2000), (200, 20_000)]
@@ -83,6 +91,48 @@ def fits_with_threads(quick):
     return rows
 
 
+def calls_of(d):
+    """Calls that take a thousand rows of d features, or their model."""
+    X, sites = make_power_law(1_000, d, alpha=1.0, random_state=0), np.repeat(range(4), 250)
+    pca, peer = StreamingPCA(5).fit(X), PCA(5).fit(X)
+    Z, monitor, federated = pca.transform(X), SubspaceMonitor(pca).fit(X), FederatedPCA(5)
+    federated.fit(X, clients=sites)
+    return {
+        "fit": lambda: StreamingPCA(5).fit(X).components_,
+        "partial_fit": lambda: StreamingPCA(5).partial_fit(X).partial_fit(X).components_,
+        "transform": lambda: pca.transform(X),
+        "inverse_transform": lambda: pca.inverse_transform(Z),
+        "score_samples": lambda: pca.score_samples(X),
+        "get_covariance": lambda: pca.get_covariance(),
+        "to_bytes": lambda: pca.subspace_.to_bytes(),
+        "parallel_analysis": lambda: parallel_analysis(pca.subspace_, n_draws=19),
+        "SubspaceMonitor.score_samples": lambda: monitor.score_samples(X),
+        "FederatedPCA.partial_fit": lambda: federated.partial_fit(X, clients=sites).components_,
+        "DistributedPCA.fit": lambda: DistributedPCA(5).fit(X, clients=sites),
+        "PCA.fit": lambda: PCA(5).fit(X),
+        "PCA.transform": lambda: peer.transform(X),
+        "PCA.get_covariance": lambda: peer.get_covariance(),
+    }
+
+
+def on_busy_cores(quick):
+    """A row for each call: median of the wall clock with one thread, and times that with two."""
+    rows, blas = [], ThreadpoolController()
+    for d in (20, 64, 200)[:: 2 if quick else 1]:
+        for name, call in calls_of(d).items():
+            seconds = {1: [], 2: []}
+            for _ in range(3 if quick else 25):
+                for n_threads, found in seconds.items():
+                    with blas.limit(limits=n_threads, user_api="blas"):
+                        start = perf_counter()
+                        call()
+                        found.append(perf_counter() - start)
+            one, two = median(seconds[1]), median(seconds[2])
+            row = {"features": d, "call": name, "1 thread": one, "2 threads": two}
+            rows.append(row | {"ratio": two / one})
+    return rows
+
+
 def _limited(n_threads, call):
     with threadpool_limits(n_threads, user_api="blas"):
         return call()
@@ -115,8 +165,11 @@ def main(quick=False):
             other.start()
         try:
             rows += [{"machine": "busy", **row} for row in measured(1 if quick else 3)]
+            calls = on_busy_cores(quick)
         finally:
             for other in others:
                 other.kill()
     print(f"{cores} cores; busy: as many other processes that never wait.")
     table("blas_threads", rows)
+    print("\nCalls on the busy machine:")
+    table("blas_threads_calls", calls)

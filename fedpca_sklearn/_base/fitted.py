@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Collection
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from .._kernels.threads import blocks_of_this_thread, leave_later_blocks
+from .._kernels.threads import blocks_of_this_thread, leave_later_blocks, threads_for_rows
 from .._validation.arrays import PLACE, Place, in_numpy, place_by, place_of, refuse_other_places
 from .._validation.containers import check_takes_arrays
 from .callbacks import CALLBACKS, callback_state
@@ -367,9 +367,18 @@ def of_one_state(method: Callable) -> Callable:
 
     @wraps(method)
     def on_view(self, *args, **kwargs):
-        return _called(method, self._published(), args, kwargs)
+        view = self._published()
+        with _threads_of(view, args):
+            return _called(method, view, args, kwargs)
 
     return on_view
+
+
+def _threads_of(view: Any, args: tuple) -> AbstractContextManager[None]:
+    """One BLAS thread where rows, or a matrix of the columns, have some entries but not many."""
+    d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
+    entries = 16 * d * d if X is None else d * getattr(X, "shape", (0,))[0]
+    return threads_for_rows(entries)
 
 
 def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
 from .sizes import row_slices, rows_within, slices_of
 from .thin_products import product_with
-from .threads import in_shares, usable_threads
+from .threads import in_shares, threads_for_rows, usable_threads
 
 # Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17
@@ -84,8 +84,20 @@ def coordinates_and_norms(
             there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
         return Z.astype(dtype, copy=False)
+    with threads_for_rows(X.size):
+        return _of_dense(X, V, mean, squared_norms, scale)
+
+
+def _of_dense(
+    X: np.ndarray,
+    V: np.ndarray,
+    mean: np.ndarray,
+    squared_norms: np.ndarray | None,
+    scale: np.ndarray | None,
+) -> np.ndarray:
+    """The same of dense rows, of many by threads that share them."""
     n, d = X.shape
-    n_threads = n * d // _ENTRIES_OF_THREAD
+    dtype, n_threads = np.result_type(X, V), n * d // _ENTRIES_OF_THREAD
     n_threads = min(n_threads, usable_threads()) if n_threads > 1 else 1
     if squared_norms is None and scale is None and _mean_may_wait(X, V, mean):
         parts = in_shares(n, n_threads, lambda at: product_with(V, at.stop - at.start)(X[at]))

@@ -25,6 +25,8 @@ _SMALL = 2**22
 # costs nothing yet in OpenBLAS, with 32 three times the processor. A limit costs 12 to 45 us.
 _TINY = 2**13
 
+# Entries of rows of which products with eight directions take one thread by themselves.
+_FEW = 2**15
 # A thread that sets a number keeps all others from it, since threadpoolctl 3.8, until it says that
 # it has done so.
 _CONTROL = getattr(threadpoolctl, "CONTROLLING_THREAD_OWNERSHIP", None)
@@ -171,6 +173,11 @@ def threads_for_call(entries: int) -> AbstractContextManager[None]:
     Of a factorisation of m x d with m <= d the entries are 16 m d: it takes that many passes.
     """
     return threads_for(entries) if entries > _TINY else nullcontext()
+
+
+def threads_for_rows(entries: int) -> AbstractContextManager[None]:
+    """As `threads_for`, for products of rows with few directions."""
+    return threads_for(entries) if entries > _FEW else nullcontext()
 
 
 class computed_once(Generic[Found]):

@@ -157,7 +157,7 @@ def is_whole(summary: Summary) -> bool:
 def triangle_of(summary: Summary) -> np.ndarray:
     """Upper triangle R, with a positive diagonal, of the scatter matrix R^T R of all directions."""
     held, d = summary._leading, summary.n_features
-    with threads_for(d**3):
+    with threads_for(16 * d * d):
         if isinstance(held, ScatterMatrix):
             L, failed = dpotrf(held.G, lower=1, clean=1)
             if not failed:

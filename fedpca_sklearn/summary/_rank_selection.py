@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from .._kernels.minka import minka_rank
 from .._kernels.null_variances import null_variances
 from .._kernels.sizes import SMALL_DIMENSION
+from .._kernels.threads import threads_for_call
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
 from ._scaling import scatter_of_columns
@@ -211,7 +212,8 @@ def parallel_analysis(
     if n_draws is None:
         n_draws = _DRAWS if min(rows, len(columns)) <= SMALL_DIMENSION else _FEW_DRAWS
     seed = check_random_state(random_state).randint(2**31 - 1)
-    draws = null_variances(columns, rows, n_draws, np.random.default_rng(seed))
+    with threads_for_call(16 * min(rows, len(columns)) ** 2):
+        draws = null_variances(columns, rows, n_draws, np.random.default_rng(seed))
     at = int(np.ceil((1 - level) * (n_draws + 1) - 1e-9)) - 1
     size = min(subspace.n_components, draws.shape[1])
     thresholds = np.sort(draws, axis=0)[at, :size]
