@@ -375,10 +375,10 @@ def of_one_state(method: Callable) -> Callable:
 
 
 def _threads_of(view: Any, args: tuple) -> AbstractContextManager[None]:
-    """One BLAS thread where rows, or a matrix of the columns, have some entries but not many."""
+    """One BLAS thread for an array of rows, or a matrix of the columns, of some entries."""
     d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
-    entries = 16 * d * d if X is None else d * getattr(X, "shape", (0,))[0]
-    return threads_for_rows(entries)
+    rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) else 0
+    return threads_for_rows(d * rows)
 
 
 def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
