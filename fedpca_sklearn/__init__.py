@@ -1,200 +1,88 @@
 """Streaming, distributed and federated principal component analysis."""
 
-from . import base as base
-from ._base.host_rows import on_device
-from ._base.sources import iter_batches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import VERSION
-from .communication import (
-    Channel,
-    CommunicationLog,
-    Complete,
-    FadingChannel,
-    FixedPointChannel,
-    GaussianChannel,
-    Graph,
-    PerfectChannel,
-    Ring,
-    Star,
-    Topology,
-    load_balanced_schedule,
-)
-from .datasets import make_power_law, make_spiked, make_subspace_stream, partition_clients
-from .evaluation import StreamEvaluation, evaluate_stream
-from .federated import (
-    AvailablePairs,
-    ConditionalFill,
-    DistributedPCA,
-    FederatedPCA,
-    FederatedScaler,
-    MergeStrategy,
-    NoiseAwareMerge,
-    OnlineDistributedPCA,
-    PersonalizedPCA,
-    ProjectionAverage,
-    RobustMerge,
-    SiteEvidence,
-    SubspaceMerge,
-    TruncatedDistributedPCA,
-)
-from .intervals import JackknifeIntervals, jackknife_intervals
-from .metrics import excess_error, reconstruction_error, subspace_distance
-from .monitoring import SubspaceMonitor
-from .plotting import (
-    BiplotDisplay,
-    CommunicationDisplay,
-    ControlChartDisplay,
-    LoadingsDisplay,
-    RankDisplay,
-    RefinementDisplay,
-    ScoresDisplay,
-    ScreeDisplay,
-    SubspaceErrorDisplay,
-    SuspectsDisplay,
-)
-from .privacy import (
-    AnalyzeGauss,
-    FedPowerNoise,
-    ModSuLQ,
-    PrivacyBudgetError,
-    PrivacyLeakWarning,
-    PrivacyLedger,
-    PrivacyNoiseWarning,
-    StreamingModSuLQ,
-)
-from .rank import ContributionBounds, EnergyBounds, RankRule
-from .rounds import (
-    FederatedHeteroscedasticPCA,
-    FederatedPowerPCA,
-    FederatedSubspaceTracker,
-    RobustSum,
-)
-from .streaming import (
-    GROUSE,
-    PAST,
-    PETRELS,
-    SPIRIT,
-    FrequentDirections,
-    NpyRows,
-    OjaPCA,
-    StreamingPCA,
-    StreamingPowerMethod,
-)
-from .summary import (
-    PairMoments,
-    ParallelAnalysis,
-    Subspace,
-    merge_subspaces,
-    parallel_analysis,
-)
-from .tracking import (
-    AlternatingProjections,
-    ChangeDetection,
-    RobustSubspaceTracker,
-    SubspaceTracker,
-    projected_sparse_recovery,
-)
-from .vertical import (
-    LeftVectorMerge,
-    LeftVectors,
-    PowerRounds,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    VerticalMethod,
-    VFedPCA,
-)
+
+if TYPE_CHECKING:
+    from ._base.host_rows import on_device as on_device
+    from ._base.sources import iter_batches as iter_batches
+    from .communication import *
+    from .datasets import *
+    from .evaluation import *
+    from .federated import *
+    from .intervals import *
+    from .metrics import *
+    from .monitoring import *
+    from .plotting import *
+    from .privacy import *
+    from .rank import *
+    from .rounds import *
+    from .streaming import *
+    from .summary import *
+    from .tracking import *
+    from .vertical import *
 
 __version__ = VERSION
 
-__all__ = [
-    "GROUSE",
-    "PAST",
-    "PETRELS",
-    "SPIRIT",
-    "AlternatingProjections",
-    "AnalyzeGauss",
-    "AvailablePairs",
-    "BiplotDisplay",
-    "ChangeDetection",
-    "Channel",
-    "CommunicationDisplay",
-    "CommunicationLog",
-    "Complete",
-    "ConditionalFill",
-    "ContributionBounds",
-    "ControlChartDisplay",
-    "DistributedPCA",
-    "EnergyBounds",
-    "FadingChannel",
-    "FedPowerNoise",
-    "FederatedHeteroscedasticPCA",
-    "FederatedPCA",
-    "FederatedPowerPCA",
-    "FederatedScaler",
-    "FederatedSubspaceTracker",
-    "FixedPointChannel",
-    "FrequentDirections",
-    "GaussianChannel",
-    "Graph",
-    "JackknifeIntervals",
-    "LeftVectorMerge",
-    "LeftVectors",
-    "LoadingsDisplay",
-    "MergeStrategy",
-    "ModSuLQ",
-    "NoiseAwareMerge",
-    "NpyRows",
-    "OjaPCA",
-    "OnlineDistributedPCA",
-    "PairMoments",
-    "ParallelAnalysis",
-    "PerfectChannel",
-    "PersonalizedPCA",
-    "PowerRounds",
-    "PrivacyBudgetError",
-    "PrivacyLeakWarning",
-    "PrivacyLedger",
-    "PrivacyNoiseWarning",
-    "ProjectionAverage",
-    "RankDisplay",
-    "RankRule",
-    "RefinementDisplay",
-    "Ring",
-    "RobustMerge",
-    "RobustSubspaceTracker",
-    "RobustSum",
-    "ScoresDisplay",
-    "ScreeDisplay",
-    "SiteEvidence",
-    "Star",
-    "StreamEvaluation",
-    "StreamingModSuLQ",
-    "StreamingPCA",
-    "StreamingPowerMethod",
-    "Subspace",
-    "SubspaceErrorDisplay",
-    "SubspaceMerge",
-    "SubspaceMonitor",
-    "SubspaceTracker",
-    "SuspectsDisplay",
-    "Topology",
-    "TruncatedDistributedPCA",
-    "VFedPCA",
-    "VerticalFederatedKernelPCA",
-    "VerticalFederatedPCA",
-    "VerticalMethod",
-    "evaluate_stream",
-    "excess_error",
-    "iter_batches",
-    "jackknife_intervals",
-    "load_balanced_schedule",
-    "make_power_law",
-    "make_spiked",
-    "make_subspace_stream",
-    "merge_subspaces",
-    "on_device",
-    "parallel_analysis",
-    "partition_clients",
-    "projected_sparse_recovery",
-    "reconstruction_error",
-    "subspace_distance",
-]
+# Public names by module. A module is imported when a name of it is first asked for, so that
+# somebody who wants `StreamingPCA` does not wait for the others.
+_NAMES = {
+    "_base.host_rows": "on_device",
+    "_base.sources": "iter_batches",
+    "communication": """
+        Channel CommunicationLog Complete FadingChannel FixedPointChannel GaussianChannel Graph
+        PerfectChannel Ring Star Topology load_balanced_schedule
+    """,
+    "datasets": "make_power_law make_spiked make_subspace_stream partition_clients",
+    "evaluation": "StreamEvaluation evaluate_stream",
+    "federated": """
+        AvailablePairs ConditionalFill DistributedPCA FederatedPCA FederatedScaler MergeStrategy
+        NoiseAwareMerge OnlineDistributedPCA PersonalizedPCA ProjectionAverage RobustMerge
+        SiteEvidence SubspaceMerge TruncatedDistributedPCA
+    """,
+    "intervals": "JackknifeIntervals jackknife_intervals",
+    "metrics": "excess_error reconstruction_error subspace_distance",
+    "monitoring": "SubspaceMonitor",
+    "plotting": """
+        BiplotDisplay CommunicationDisplay ControlChartDisplay LoadingsDisplay RankDisplay
+        RefinementDisplay ScoresDisplay ScreeDisplay SubspaceErrorDisplay SuspectsDisplay
+    """,
+    "privacy": """
+        AnalyzeGauss FedPowerNoise ModSuLQ PrivacyBudgetError PrivacyLeakWarning PrivacyLedger
+        PrivacyNoiseWarning StreamingModSuLQ
+    """,
+    "rank": "ContributionBounds EnergyBounds RankRule",
+    "rounds": "FederatedHeteroscedasticPCA FederatedPowerPCA FederatedSubspaceTracker RobustSum",
+    "streaming": """
+        FrequentDirections GROUSE NpyRows OjaPCA PAST PETRELS SPIRIT StreamingPCA
+        StreamingPowerMethod
+    """,
+    "summary": "PairMoments ParallelAnalysis Subspace merge_subspaces parallel_analysis",
+    "tracking": """
+        AlternatingProjections ChangeDetection RobustSubspaceTracker SubspaceTracker
+        projected_sparse_recovery
+    """,
+    "vertical": """
+        LeftVectorMerge LeftVectors PowerRounds VFedPCA VerticalFederatedKernelPCA
+        VerticalFederatedPCA VerticalMethod
+    """,
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    elif name == "base" or name in _NAMES:
+        value = import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, value)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,8 +1,13 @@
 """Every import inside the package goes to a room that stands earlier in docs/design.md."""
 
 import ast
+import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import fedpca_sklearn
 
@@ -89,3 +94,26 @@ def test_wrong_arrows_are_seen(tmp_path):
         "metrics.py imports VERSION",
         "roof/x.py imports attic",
     ]
+
+
+@pytest.mark.parametrize("name", fedpca_sklearn.__all__)
+def test_a_public_name_is_that_of_its_module(name):
+    module = importlib.import_module(f"fedpca_sklearn.{fedpca_sklearn._MODULES[name]}")
+    assert getattr(fedpca_sklearn, name) is getattr(module, name)
+    assert name in dir(fedpca_sklearn)
+
+
+def test_a_module_is_imported_when_it_is_asked_for():
+    used = "fedpca_sklearn.StreamingPCA(2).fit([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])"
+    tell = "print(*sorted(m for m in sys.modules if m.count('.') == 1 and 'fedpca' in m))"
+    code = f"import sys, fedpca_sklearn; {used}.components_; {tell}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[2] for name in found.stdout.split()}
+    assert "streaming" in loaded
+    assert not loaded & {"federated", "rounds", "engines", "privacy", "vertical", "plotting"}
+
+
+def test_what_is_no_name_of_the_package_is_an_error():
+    with pytest.raises(AttributeError, match="no attribute 'StreamingPC'"):
+        fedpca_sklearn.StreamingPC  # noqa: B018
+    assert fedpca_sklearn.base.MergeStrategy is fedpca_sklearn.MergeStrategy
