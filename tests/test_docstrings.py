@@ -30,7 +30,7 @@ def public_things():
         for name in sorted(getattr(cls, "__abstractmethods__", ())):
             owner = next(kind for kind in cls.__mro__ if name in vars(kind))
             yield owner, f".{name}", CHECKS
-    for thing in [*map(vars(fedpca_sklearn).get, fedpca_sklearn.__all__), *BASES, *APPS]:
+    for thing in [*(getattr(fedpca_sklearn, n) for n in fedpca_sklearn.__all__), *BASES, *APPS]:
         if inspect.isclass(thing) or inspect.isfunction(thing):
             yield thing, "", CHECKS
         for cls in inspect.getmro(thing) if inspect.isclass(thing) else ():

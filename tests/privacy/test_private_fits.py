@@ -347,7 +347,8 @@ def test_nothing_unperturbed_survives_or_is_sent(kind, epsilon, options, trust, 
 # ---------------------------------------------------------------------------------------- errors
 
 WITH = {"epsilon": 1.0, "delta": 0.1, "row_norm": 2.0}
-VALUES = {**vars(privacy), **vars(fedpca_sklearn), "np": np, "inf": inf, "nan": nan} | {
+PUBLIC = {name: getattr(fedpca_sklearn, name) for name in fedpca_sklearn.__all__}
+VALUES = {**vars(privacy), **PUBLIC, "np": np, "inf": inf, "nan": nan} | {
     "gauss": lambda **options: FederatedPCA(2, mechanism=AnalyzeGauss(**WITH | options)),
     "power": lambda of={}, **options: FederatedPowerPCA(
         2, mechanism=FedPowerNoise(**WITH | options), **of
