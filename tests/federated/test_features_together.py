@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler, scale
 from fedpca_sklearn import (
     PETRELS,
     AnalyzeGauss,
-    AvailablePairs,
     ConditionalFill,
     ContributionBounds,
     FederatedPCA,
@@ -26,7 +25,6 @@ from fedpca_sklearn import (
     StreamingPCA,
     Subspace,
     SubspaceMerge,
-    parallel_analysis,
 )
 
 X, CLASS = load_wine(return_X_y=True)
@@ -40,15 +38,6 @@ def of_low_rank(n_sites, d=20, seed=0):
     Z = rng.standard_normal((200 * n_sites, 2)) * [3, 2]
     rows = Z @ V + 0.3 * rng.standard_normal((200 * n_sites, d))
     return rows, np.repeat(range(n_sites), 200), V, rng
-
-
-def test_counts_by_pairs_would_be_those_of_noise():
-    """Why "parallel" and "mle" are refused: of independent columns pairs show several."""
-    noise = np.random.default_rng(1).standard_normal((300, 20))
-    holes = np.where(np.random.default_rng(2).random(noise.shape) < 0.4, np.nan, noise)
-    pairs = FederatedPCA(2, missing=AvailablePairs()).fit(holes)
-    assert parallel_analysis(FederatedPCA(2).fit(noise).subspace_).n_components == 0
-    assert parallel_analysis(pairs.subspace_).n_components > 3
 
 
 @pytest.mark.parametrize(
