@@ -123,8 +123,9 @@ FederatedPCA(3, mechanism=AnalyzeGauss(float("inf"), 1e-3, 60.0), random_state=0
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("code", OVER)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("code", "dtype"), [*((code, np.float64) for code in OVER), (OVER[0], "f4"), (OVER[5], "f4")]
+)
 def test_over_any_estimator(code, dtype):
     X, Y = rows(800).astype(dtype), rows(400, seed=1).astype(dtype)
     Y[::4, 3] += 15
@@ -162,7 +163,7 @@ def test_low_rank_constant_and_too_few_rows():
     assert SubspaceMonitor(StreamingPCA(K)).partial_fit(rows(1)).predict(rows(1))[0] == 1
 
 
-@pytest.mark.parametrize("exponent", [-400, -170, 160, 400])  # about 1e-120 to 1e120
+@pytest.mark.parametrize("exponent", [-400, 400])  # about 1e-120 and 1e120
 def test_scores_do_not_depend_on_the_units(exponent):
     X, new = rows(200), with_holes(rows(50, seed=1), 0.2)
     monitor, other = (
@@ -221,7 +222,7 @@ def test_contributions_are_deviations_from_what_the_others_say():
     assert abs(np.std(monitor.contributions(rows(2000, seed=3))) - 1) < 0.03
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.6])
+@pytest.mark.parametrize("share", [0.05, 0.6])
 def test_false_alarms_of_rows_with_missing_entries(share):
     """Fitted to holes variances are too small; limits are by scores, so that rates are right."""
     whole, found, chi2 = [], [], []
@@ -380,7 +381,7 @@ def test_one_row_at_a_time():
 
 @pytest.mark.parametrize(
     ("change", "factor"),
-    [*((c, f) for c in ("three times", "mean", "burst") for f in (1.0, 0.99)), ("jump", 0.99)],
+    [("three times", 1.0), ("mean", 0.99), ("burst", 1.0), ("jump", 0.99)],
 )
 def test_one_change_is_one_alarm_and_then_the_rate_is_right(change, factor):
     found = []

@@ -63,20 +63,17 @@ def column(model, name):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "n", "k", "mean"),
     [
-        {"init": "given"},
-        {"n_iter": 3, "init": "given"},
-        {"n_iter": 3},
-        {"center": True},
-        {"forgetting_factor": 0.98},
-        {"forgetting_factor": 1.0, "center": True},
-        {"forgetting_factor": 0.99, "center": True, "n_iter": 2},
+        ({"n_iter": 3, "init": "given"}, 173, 1, 5.0),
+        ({"n_iter": 3}, 173, 40, 0.0),
+        ({"center": True}, 160, 4, 5.0),
+        ({"forgetting_factor": 0.98}, 173, 40, 5.0),
+        ({"forgetting_factor": 1.0, "center": True}, 173, 1, 5.0),
+        ({"forgetting_factor": 0.99, "center": True, "n_iter": 2}, 173, 40, 5.0),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("mean", [0.0, 5.0])
-@pytest.mark.parametrize(("n", "k"), [(173, 1), (160, 4), (173, 40)])
 def test_with_a_perfect_channel_it_is_the_tracker_of_all_rows(n, k, mean, options):
     X, V = stream(n, mean=mean)
     X[100:110, 2:] = nan  # two entries do not determine three coordinates
@@ -203,8 +200,6 @@ def test_noise_is_fresh_where_rows_that_waited_come_again():
         ([0] * 79, "clients must have one label per row, 1 are missing"),
         ([0] * 81, "clients must have one label per row, 81 labels are 1 too many"),
         ([[0]] * 80, "clients must have one label per row"),
-        ([0, "a"] * 40, "all integers or all strings"),
-        ([0.5] * 80, "all integers or all strings"),
         ([None] * 80, "all integers or all strings"),
         ("of batches", "clients cannot be given when X is an iterable"),
     ],
@@ -490,7 +485,6 @@ def with_columns(n, to):
 
 
 UNLIKE = {  # rows, components, error of reconstruction over that of PCA, share of outliers
-    "6 constant columns": (with_columns(6, lambda Y: 7.0), 3, 1.02, 0.1),
     "24 constant columns": (with_columns(24, lambda Y: 7.0), 3, 1.4, 0.1),
     "columns in small units": (with_columns(20, lambda Y: 1e-4 * Y), 3, 1.2, 0.06),
     "rare pixels": (load_digits().data, 10, 1.15, 0.06),
@@ -504,7 +498,6 @@ UNLIKE = {  # rows, components, error of reconstruction over that of PCA, share 
     [
         *((of, "all rows") for of in UNLIKE),
         ("24 constant columns", "clients"),
-        ("150 rows of zeros first", "clients"),
     ],
 )
 def test_columns_say_nothing_about_the_others(by, of):

@@ -163,19 +163,6 @@ def test_what_comes_before_is_forgotten(model, kind):
     assert sine(model.fit(np.concatenate([before, after])).components_, V) < 0.2
 
 
-@each("PAST(3, random_state=0)", "PETRELS(3, random_state=0)")
-def test_a_row_of_any_size_is_forgotten(model):
-    B = planted(1)[1]
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((3000, 3)) * [3, 2, 1.5] @ B + 0.1 * rng.standard_normal((3000, 20))
-    X[500] = 1e12 * rng.standard_normal(20)
-    X[501] *= 1e-3
-    model = clone(model).set_params(forgetting_factor=0.95, center=False)
-    assert sine(model.partial_fit(X[:502]).components_, B) > 0.5
-    # 1e24 times the variance, times .95 for each of 2,500 rows, is nothing
-    assert sine(model.partial_fit(X[502:]).components_, B) < 3 * 0.1 / 1.5 * np.sqrt(20 * 0.05)
-
-
 @trackers()
 @pytest.mark.parametrize("scale", [1e-120, 1e8, 1e120])
 @pytest.mark.parametrize("n", [7, 200])  # those of a start, and more
@@ -278,7 +265,7 @@ FederatedSubspaceTracker(4, n_clients=3, robust=False, n_rounds=4, init_rounds=1
 
 
 @each(*AFFINE)
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("mean", [0.0, 100.0])
 def test_rows_of_an_affine_subspace_are_found_exactly(model, mean):
     X, V = planted(1600, 30, 4, noise=0.0, mean=mean)
     point = X.mean(axis=0)

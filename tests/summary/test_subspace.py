@@ -378,18 +378,6 @@ def test_blocks_of_more_rows_than_columns_of_which_few_directions_are_kept(solve
     assert_summarises(subspace, X)
 
 
-@pytest.mark.parametrize("d", [20, 300])
-@each_solver
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_fewer_rows_than_components(n, solver, d):
-    X = np.random.default_rng(0).standard_normal((n, d)) + 5
-    subspace = updated(Subspace.empty(d), X, max_keep=10, svd_solver=solver)
-    assert subspace.n_components == n - 1
-    assert_allclose(subspace.singular_values, oracle(X)[3][: n - 1], rtol=1e-10)
-    more = make_rows(40, d)
-    assert_summarises(updated(subspace, more, svd_solver="auto"), np.concatenate([X, more]))
-
-
 @each_solver
 @pytest.mark.parametrize(("n", "d"), [(60, 12), (20, 300)])
 @pytest.mark.parametrize("block_size", [7, 1000])
@@ -506,13 +494,6 @@ def test_covariance_above_256_features_has_the_exact_diagonal(convert):
     assert_allclose(np.diag(shards.get_covariance()), np.diag(covariance), rtol=1e-10)
     # residuals of columns are likelier than one for all
     assert pca.score(later) > PCA(10).fit(X).score(later)
-
-
-def test_covariance_up_to_256_features_is_that_of_scikit_learn():
-    X = units(d=256)
-    ours, theirs = StreamingPCA(10).fit(X), PCA(10, svd_solver="full").fit(X)
-    assert_allclose(ours.get_covariance(), theirs.get_covariance(), atol=1e-10)
-    assert_allclose(ours.score(X), theirs.score(X), rtol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
