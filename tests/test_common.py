@@ -5,11 +5,9 @@ contract). Tolerances as in the tests of StreamingPCA: the results here are exac
 above rounding and far below any error in the algebra.
 """
 
-import gc
 import inspect
 import os
 import pickle
-import tracemalloc
 from functools import cache
 
 import joblib
@@ -583,29 +581,6 @@ def test_memory_does_not_grow_with_the_stream(code):
     first, second = (max(size_of(model.partial_fit(batch)) for batch in batches) for _ in range(2))
     # a log of ranks or of messages may grow, by less than a quarter of the rows that went through
     assert second - first < 4 * batches[0].nbytes / 4
-
-
-@pytest.mark.parametrize("code", ["StreamingPCA(3)", "FederatedPCA(3)", "PETRELS(3)"])
-def test_nothing_is_left_beside_the_model(code):
-    model, batches = made(code), [rows(100, 60, seed=i) for i in range(4)]
-
-    def most():
-        """Most memory after any of some calls, between which rows may be collected."""
-        sizes = []
-        for batch in batches * 3:
-            model.partial_fit(batch)
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-        return max(sizes)
-
-    model.partial_fit(batches[0])
-    gc.freeze()  # what other tests have left is not walked through again and again
-    tracemalloc.start()
-    try:
-        first = most()
-        assert most() - first < 12 * batches[0].nbytes / 4
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -122,14 +122,6 @@ def test_many_features_and_many_rows_are_exact(sizes, d, mean):
     assert_is_pca_of(DistributedPCA(5).fit(X + mean, clients=clients), X + mean, 5)
 
 
-def test_many_steps_do_not_pile_up_rounding():
-    X, clients = unlike_sites(np.random.default_rng(12), [500] * 6, 7)
-    pca = DistributedPCA(3)
-    for rows in np.array_split(np.arange(len(X)), 300):
-        pca.partial_fit(X[rows] + 1e8, clients=clients[rows])
-    assert_is_pca_of(pca, X + 1e8, 3)
-
-
 def test_a_far_client_of_hardly_any_weight_does_no_harm():
     rng = np.random.default_rng(9)
     X, clients = rng.standard_normal((101, 3)), np.repeat([0, 1, 2], [1, 50, 50])

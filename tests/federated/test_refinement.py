@@ -22,8 +22,6 @@ from fedpca_sklearn import (
     StreamingPCA,
     Subspace,
     SubspaceMerge,
-    excess_error,
-    make_power_law,
     make_spiked,
     subspace_distance,
 )
@@ -60,14 +58,6 @@ def distances(model, X, weight=None):
 
 
 # ------------------------------------------------------------------------------ how near
-
-
-def test_a_power_law_at_sites_is_exact_to_a_millionth_after_two():
-    X = make_power_law(3200, 500, alpha=1.0, random_state=0)
-    model = FederatedPCA(20, n_clients=16).fit(X)
-    assert excess_error(X, model.components_, model.mean_) > 1e-5
-    model.refine(X, n_rounds=2)
-    assert excess_error(X, model.components_, model.mean_) <= 1e-6
 
 
 def test_random_problems_are_never_further_off_than_their_bound():

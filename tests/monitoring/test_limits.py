@@ -113,18 +113,6 @@ def test_false_alarms_of_new_rows(limits, spectrum, d, k):
     assert 0.04 <= np.mean(found) <= 0.06
 
 
-@pytest.mark.parametrize("spectrum", ["spiked", "power"])
-def test_false_alarms_by_quantiles(spectrum):
-    rng, variances, found = np.random.default_rng(1), SPECTRA[spectrum](40), []
-    for _ in range(16):  # a quantile of 500 scores has a deviation of 1 %
-        monitor = SubspaceMonitor(StreamingPCA(4), limits="quantile")
-        X, Y = (  # far from normal
-            draw(rng, n, variances) * rng.gamma(3, size=(n, 1)) for n in (500, 4000)
-        )
-        found.append(np.mean(monitor.fit(X).predict(Y) == -1))
-    assert 0.04 <= np.mean(found) <= 0.06
-
-
 def test_a_coordinator_has_the_limits_of_all_rows():
     rng, variances = np.random.default_rng(2), SPECTRA["slow"](60)
     X, Y = draw(rng, 900, variances), draw(rng, 4000, variances)

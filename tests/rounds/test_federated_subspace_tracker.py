@@ -333,16 +333,6 @@ def test_changes_do_not_depend_on_units(scale):
     assert_array_equal(watching(n_updates=5).fit(scale * made.X).change_points_, [780])
 
 
-def test_a_slow_walk_is_no_abrupt_change_and_dropouts_hide_none():
-    made = make_subspace_stream(1800, 200, 5, random_state=0)
-    model = watching(5, 60, noise=1e-3).fit(made.X)
-    assert len(model.change_points_) <= 2
-    assert sine(model.components_, made.subspace_at(1799)) < 0.05
-    model = watching(channel=PerfectChannel(dropout=0.3))
-    model.fit(moving(seed=1).X, clients=np.arange(2400) % 5)
-    assert_array_equal(model.change_points_, [1500])
-
-
 def test_a_row_that_alone_does_not_fit_tells_the_server_its_residual(monkeypatch):
     # as docs/promises.md says
     received, summed = [], Federation.sum

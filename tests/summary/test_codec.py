@@ -4,8 +4,6 @@ import io
 import os
 import pickle
 import struct
-import sys
-import threading
 import tracemalloc
 import zlib
 from collections import Counter
@@ -624,25 +622,6 @@ def test_a_file_that_cannot_be_replaced_stays(file, monkeypatch, value, error):
     with pytest.raises(FileNotFoundError) as caught:
         value.save(gone)
     assert caught.value.filename == str(gone)
-
-
-def test_who_reads_while_others_write_finds_one_of_them(file):
-    def write(summary):
-        for _ in range(30):
-            summary.save(file)
-
-    writers = [threading.Thread(target=write, args=(summary,)) for summary in TWO]
-    seen, interval = set(), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for writer in writers:
-            writer.start()
-        while any(writer.is_alive() for writer in writers):
-            seen.add(file.read_bytes())
-    finally:
-        sys.setswitchinterval(interval)
-    assert seen <= {summary.to_bytes() for summary in TWO}
-    assert os.listdir(file.parent) == [file.name]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")

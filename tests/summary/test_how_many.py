@@ -150,16 +150,6 @@ def test_thresholds_are_those_of_drawn_rows(shape):
     assert not np.array_equal(other.thresholds, found)
 
 
-def test_the_level_is_the_chance_of_a_component_where_there_is_none():
-    rng, found = np.random.default_rng(1), 0
-    for seed in range(400):
-        summary = Subspace.from_rows(rng.standard_normal((30, 4)) * [3, 2, 1, 1])
-        analysis = parallel_analysis(summary, level=0.25, n_draws=19, random_state=seed)
-        found += analysis.n_components > 0
-    least, most = stats.binom(400, 0.25).interval(1 - 1e-4)
-    assert least <= found <= most
-
-
 @examples(30)
 @given(seed=st.integers(0, 10_000), n_sites=st.integers(2, 12), d=st.integers(3, 40))
 def test_sites_count_what_pooled_rows_count(seed, n_sites, d):
@@ -316,7 +306,3 @@ def test_who_cannot_count_says_why(row):
     code, words = row.split(" | ")
     with pytest.raises((ValueError, TypeError), match=words):
         eval(code, dict(VALUES))
-
-
-def test_memory_is_stated_for_all_directions():
-    assert StreamingPCA("mle").memory_bytes(500) == StreamingPCA().memory_bytes(500)

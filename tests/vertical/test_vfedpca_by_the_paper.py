@@ -5,12 +5,11 @@ singular vectors. Of kernels, eq. 14 updates the local data X_i, of which the ke
 ("..._columns"), or by another reading the factor Phi of K = Phi Phi^T.
 """
 
-import itertools
 from functools import partial
 
 import numpy as np
 import pytest
-from helpers import measured, peak_bytes
+from helpers import peak_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -500,66 +499,3 @@ def test_the_sign_of_gamma_in_eq_12():
         assert_array_equal(none.transform(X), 0)
 
 
-# --------------------------------------------------------------------------- the paper's claims
-
-
-def paper_data(name):
-    X = measured(name).astype(float)
-    return X if name == "sonar" else scale(X)
-
-
-def eq4(model, X):
-    """Mean distance of the clients' vectors from the leading one, as in the paper's figures."""
-    u = np.linalg.svd(X - model.mean_, full_matrices=False)[0][:, 0]
-    vectors = vectors_of(model, X - model.mean_).T
-    return np.mean([subspace_distance([v], [u], metric="euclidean") for v in vectors])
-
-
-def not_above(cases, **options):
-    """In how many cases the error after ten periods is not above that after one."""
-    count = 0
-    for name, p, L in cases:
-        X, errors = paper_data(name), []
-        for T in 1, 10:
-            method = VFedPCA(L, T, update="original", **options)
-            model = VerticalFederatedPCA(1, feature_groups=p, method=method, random_state=0)
-            errors.append(eq4(model.fit(X), X))
-        count += errors[1] <= errors[0]
-    return count
-
-
-@pytest.mark.slow
-def test_later_periods_from_the_clients_own_data_do_not_raise_the_error():
-    """Periods ("multi-shot"): eight of nine cases at least."""
-    cases = list(itertools.product(["college", "vehicle", "sonar"], [3, 5, 10], [20]))
-    assert not_above(cases) >= 8
-    # by eq. 13, the numbers of clients and local iterations of Fig. 6
-    cases = list(itertools.product(["college", "vehicle"], [2, 3, 5], [5]))
-    cases += list(itertools.product(["sonar"], [3, 5, 10], [10]))
-    assert not_above(cases, weighting="eigenvalue") >= 8
-
-
-@pytest.mark.parametrize(
-    ("name", "p", "center"), [("vehicle", 5, True), ("sonar", 10, True), ("vehicle", 10, False)]
-)
-def test_neighbours_alone_are_between_a_server_and_isolated_clients(name, p, center):
-    X, errors = paper_data(name), {}
-    Z = X - X.mean(axis=0) * center
-    u = np.linalg.svd(Z, full_matrices=False)[0][:, 0]
-    parts = [np.linalg.svd(part)[0][:, 0] for part in np.array_split(Z, p, axis=1)]
-    isolated = np.mean([subspace_distance([v], [u], metric="euclidean") for v in parts])
-    method, components = VFedPCA(exchange="neighbours"), {}
-    for topology in TOPOLOGIES:
-        model = VerticalFederatedPCA(
-            1,
-            feature_groups=p,
-            method=method,
-            topology=TOPOLOGIES[topology],
-            center=center,
-            random_state=0,
-        )
-        errors[topology] = eq4(model.fit(X), X)
-        components[topology] = model.components_
-    assert subspace_distance(components["complete"], components["server"]) < 1e-8
-    for topology in "ring", "star":
-        assert errors["complete"] < errors[topology] < isolated
