@@ -55,6 +55,10 @@ FederatedPCA(2, missing=AvailablePairs(), merge=SubspaceMerge()) | fit(SPOTS) | 
 FederatedPCA(2, missing=AvailablePairs(), mechanism=GAUSS) | fit(SPOTS) | mechanism must be
 FederatedPCA(2, missing=AvailablePairs(), n_refinements=1) | fit(SPOTS) | n_refinements must be
 FederatedPCA(2, missing=AvailablePairs(), tol=0.1) | fit(SPOTS) | tol must be
+OnlineDistributedPCA(2).fit(X).set_params(average="steps") | partial_fit(X) | average='steps' differs from 'shards' | call fit
+OnlineDistributedPCA(2).fit(X).set_params(center=False) | partial_fit(X) | center=False differs from True | call fit
+OnlineDistributedPCA(2).fit(X).set_params(variances="sent") | partial_fit(X) | variances='sent' differs from 'measured' | call fit
+OnlineDistributedPCA(2).fit(X).set_params(weighting="rows") | partial_fit(X) | weighting='rows' differs from 'equal' | call fit
 FederatedPCA(2, estimator=PCA(2)) | fit(X, sample_weight=np.ones(178)) | sample_weight | PCA
 FederatedPCA(2) | fit(SPOTS) | missing=AvailablePairs
 DistributedPCA(2) | fit(SPOTS) | missing=AvailablePairs

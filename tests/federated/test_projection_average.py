@@ -527,20 +527,6 @@ def test_a_bad_stream_undoes_all_its_steps(method, fitted, stream, more, words):
     assert (joblib.hash(vars(pca)), list(vars(pca))) == (before, names)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("average", "steps"), ("center", False), ("variances", "sent"), ("weighting", "rows")],
-)
-def test_what_holds_for_all_steps_cannot_change_between_them(name, value):
-    pca = OnlineDistributedPCA(2).fit(X20)
-    old = getattr(pca, name)
-    before = joblib.hash(vars(pca.set_params(**{name: value})))
-    with pytest.raises(ValueError, match=f"{name}={value!r} differs from {old!r}.*call fit"):
-        pca.partial_fit(X20)
-    assert joblib.hash(vars(pca)) == before
-    assert pca.fit(X20).partial_fit(X20).n_steps_ == 2
-
-
 @pytest.mark.parametrize(("n", "d", "K", "p"), [(60, 400, 3, 5), (9, 400, 3, None), (30, 40, 2, 4)])
 def test_a_step_takes_two_rounds(n, d, K, p):
     rng = np.random.default_rng(52)

@@ -3,8 +3,6 @@
 Numpy on rows that StandardScaler scaled is the oracle of columns in unlike units.
 """
 
-import copy
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -508,16 +506,6 @@ def test_an_error_changes_nothing():
         with pytest.raises(ValueError, match=words):
             method(bad)
         assert vars(monitor) == before
-
-
-def test_a_copy_goes_on_by_itself():
-    new = SubspaceMonitor(StreamingPCA(K))
-    assert vars(copy.copy(new)).keys() == vars(new).keys()
-    monitor = new.fit(X)
-    twin, before = copy.copy(monitor), monitor.score_samples(X)
-    twin.partial_fit(rows(200, seed=1) + 3)
-    assert_array_equal(monitor.score_samples(X), before)
-    assert (monitor.estimator_.n_samples_seen_, twin.estimator_.n_samples_seen_) == (60, 260)
 
 
 def test_the_control_chart_shows_rows_limit_and_alarms():

@@ -27,7 +27,6 @@ from fedpca_sklearn import (
     parallel_analysis,
 )
 from fedpca_sklearn._kernels.minka import minka_evidence
-from fedpca_sklearn.summary._rank_selection import held_out_errors
 
 DIGITS = load_digits().data
 SPIKED = make_spiked(400, 20, spikes=[8, 5, 3], random_state=3)[0]
@@ -242,14 +241,6 @@ def test_as_many_as_cross_validation_by_hand_finds(name):
     most = min(X.shape[1] - 1, len(X) * 9 // 10 - 2)
     errors, found = by_hand(X, most), StreamingPCA("held-out").fit(X).n_components_
     assert errors[found] <= 1.02 * errors.min()
-
-
-def test_errors_are_those_of_the_rows_that_were_fitted():
-    X = np.random.default_rng(0).standard_normal((200, 6)) @ np.diag([3, 2, 1, 1, 1, 1]) + 2
-    unit = 6 / np.sum((X - X.mean(axis=0)) ** 2)  # one over the mean sum of squares of a column
-    for r, error in enumerate(held_out_errors(Subspace.from_rows(X), 200, 6)):
-        expected = np.sum((predicted(X, X, r) - X) ** 2)
-        assert_allclose(error * (1 - (r + 1) / 200) ** 3, expected * unit, rtol=1e-9)
 
 
 def test_sites_streams_and_sparse_rows_hold_out_the_same():

@@ -164,17 +164,6 @@ def test_a_topology_of_ones_own_is_checked_as_all_are():
     assert searched.topology.tol == 1e-3
 
 
-@examples
-@given(seed=seeds, p=st.integers(1, 12))
-def test_metropolis_weights_are_doubly_stochastic(seed, p):
-    A = connected(p, seed)
-    W = metropolis(A)
-    assert_array_equal(W, W.T)
-    assert_allclose(W.sum(axis=0), np.ones(p))
-    assert np.all(W >= 0)
-    assert_array_equal((W > 0) | np.eye(p, dtype=bool), A | np.eye(p, dtype=bool))
-
-
 # ------------------------------------------------------------------------------------- gossip
 
 
