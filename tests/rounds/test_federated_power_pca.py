@@ -6,7 +6,6 @@ of the quantity, so that a correct program passes whatever the seeds.
 """
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,20 +125,6 @@ def test_it_equals_pca_of_all_rows(method, of, center):
     left = np.sum(s[k:] ** 2) / max(d - k, 1) / max(n - 1, 1)
     assert_allclose(model.noise_variance_, left, rtol=1e-6, atol=1e-12 * size**2)
     assert model.n_samples_ == model.n_samples_seen_ == n
-
-
-@pytest.mark.parametrize(("summed", "busiest"), [(False, [15, 10, 15, 0]), (True, [5, 5, 7, 0])])
-def test_the_busiest_receiver_counts_and_summed_messages_once(summed, busiest):
-    log = CommunicationLog()
-    up, down = [SimpleNamespace(n_floats=5, nbytes=40)] * 3, SimpleNamespace(n_floats=7, nbytes=56)
-    log.record(up=up, summed=summed)
-    log.record(up=up, receivers=["a", "b", "a"], summed=summed)
-    log.record(up=up, down=[down], summed=summed)
-    log.record(summed=summed)
-    assert [row["floats_busiest"] for row in log.table] == busiest
-    assert log.table[0]["floats_up"] == 15
-    with pytest.raises(ValueError, match="zip"):
-        log.record(up[:1], receivers=["a", "b"])
 
 
 def test_local_steps_are_exact_with_one_client_and_one_without_variance_has_no_say():
@@ -396,24 +381,6 @@ def test_a_fitted_estimator_holds_no_message_of_a_client(model, options, n_sums,
 
 def column(log, name):
     return [row[name] for row in log.table]
-
-
-@pytest.mark.parametrize("options", [{}, {"acceleration": "krylov"}, {"local_steps": 3}])
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_communication_is_as_said(options, k):
-    d, r = 30, 3
-    model = FederatedPowerPCA(r, n_rounds=6, tol=0, **options)
-    log = model.fit(rows(d=d), clients=labels(120, k)).communication_
-    up = [k * (d + 1), *[k * r * d] * 6, k * (r**2 + 2)]
-    down = [0, *[k * r * d] * 6, k * r * d]
-    assert column(log, "floats_up") == up
-    assert column(log, "floats_down") == down
-    assert column(log, "bytes_up") == [8 * n for n in up]
-    assert column(log, "bytes_down") == [8 * n for n in down]
-    assert column(log, "messages_up") == [k] * 8
-    assert column(log, "floats_busiest") == [d + 1, *[r * d] * 7]
-    assert (log.floats_up, log.floats_down) == (sum(up), sum(down))
-    assert (log.floats_busiest, log.floats_pooled) == (d + 1 + 7 * r * d, 120 * d)
 
 
 # ----------------------------------------------------------------------------------- local steps

@@ -245,37 +245,6 @@ def test_labels_for_an_array_on_disk():
 # ------------------------------------------------------------------- what sums cost and lose
 
 
-@pytest.mark.parametrize(
-    ("options", "means", "looks"),
-    [
-        ({}, 0, 0),
-        ({"forgetting_factor": 0.99}, 0, 0),
-        ({"center": True}, 1, 0),
-        ({"robust": True, "init": "altproj", "init_size": 80}, 0, 1),
-        ({"robust": True, "init": "altproj", "init_size": 80, "support_threshold": 1.0}, 0, 0),
-    ],
-    ids=str,
-)
-def test_communication_is_as_said(options, means, looks):
-    robust, d, r, k = options.get("robust", False), 30, 3, 4
-    X = stream(160 if robust else 120)[0]  # three batches, of which a robust one has two first
-    model = tracker(n_rounds=6, init_rounds=9, **options).fit(X, clients=np.arange(len(X)) % k)
-    up, down = [k * (2 * d + 1)] * means, [k * d] * means
-    if robust:  # a start among outliers costs as many rounds as a random one, thresholds one more
-        up = [k * r * d] * 9 + ([k * (2 * d + 3)] * looks + [k * r * d] * 6 + [k * (r**2 + 2)]) * 3
-    else:
-        for rounds in (9, 6, 6):
-            up += [k * (d + 1)] * means + [k * r * d] * rounds + [k * (r**2 + 2)]
-            down += [k * d] * means + [k * r * d] * (rounds + 1)
-        assert column(model, "floats_down") == down
-    assert column(model, "floats_up") == up
-    log = model.communication_
-    before = log.copy()
-    model.partial_fit(X[:40], clients=np.arange(40) % k)
-    assert log == before  # the old log is not written
-    assert model.communication_.rounds == log.rounds + 7 + means + looks
-
-
 # ------------------------------------------------------------------------------------- changes
 
 

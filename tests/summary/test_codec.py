@@ -541,7 +541,7 @@ def test_files_that_earlier_releases_wrote_are_read(name):
     rng = np.random.default_rng(0)
     for i in range(200):  # changed ones are refused or valid
         changed = bytearray(data[:-4])
-        MUTATIONS[i % 3](changed, rng)
+        (MUTATIONS[i % 3], set_doubles)[i % 4 == 3](changed, rng)
         with suppress(ValueError):
             value = kind.from_bytes(with_checksum(changed))
             assert kind.from_bytes(value.to_bytes()).to_bytes() == value.to_bytes()

@@ -403,23 +403,15 @@ def test_a_summary_is_an_immutable_value():
     X = make_rows(60, 300)
     V, s, mean = np.eye(2, 3), np.array([2.0, 1.0]), np.zeros(3)
     told = Subspace(V, s, mean, 5, 6.0)
+    before = told.to_bytes()
     V[:], s[:], mean[:] = 7, 7, 7
-    assert_array_equal(told.components, np.eye(2, 3))
-    assert_array_equal(told.singular_values, [2, 1])
-    assert_array_equal(told.mean, 0)
+    assert told.to_bytes() == before
     subspace = Subspace.from_rows(X[:30])
     before = subspace.to_bytes()
-    made = [
-        subspace.update(X[30:], 3, forgetting_factor=0.9),
-        subspace.decay(0.5),
-        subspace.truncate(2),
-    ]
-    assert subspace.to_bytes() == before
-    for twin in (pickle.loads(pickle.dumps(subspace)), copy.deepcopy(subspace)):
-        assert twin.to_bytes() == before
-        assert_summarises(twin.update(X[30:]), X)
-        made.append(twin)
-    for piece in (told, subspace, *made):
+    made = [subspace.update(X[30:], 3), subspace.decay(0.5), subspace.truncate(2)]
+    twins = pickle.loads(pickle.dumps(subspace)), copy.deepcopy(subspace)
+    assert subspace.to_bytes() == twins[0].to_bytes() == twins[1].to_bytes() == before
+    for piece in (told, subspace, *made, *twins):
         with pytest.raises(dataclasses.FrozenInstanceError):
             piece.n_samples = 3.0
         for name in ("components", "singular_values", "mean"):

@@ -221,24 +221,6 @@ def test_features_of_a_linear_kernel_are_those_of_pca_and_nothing_is_left_of_the
 # -------------------------------------------------------------------------------- what travels
 
 
-@every_projection
-@pytest.mark.parametrize("p", [1, 3, D])
-def test_floats_sent(p, projection):
-    k, features = 2, projection == "features"
-    log = vertical(k=k, feature_groups=p, projection=projection).communication_
-    assert log.floats_up == p * N * N + features * p * k
-    assert log.floats_down == features * p * N * k
-    assert log.rounds == 1 + features
-    assert log.floats_busiest == N * N + features * max(k, N * k)  # messages add up on their way
-    assert log.floats_pooled == N * D
-    options = {"aggregation": VFedPCA(n_rounds=2), "projection": projection}
-    log = vertical(k=k, feature_groups=p, **options).communication_
-    assert log.floats_up == p * 2 * k * (N + 1) + p * k + features * p * k
-    assert log.floats_down == p * 2 * k * N
-    assert log.rounds == 2 * k + 1 + features
-    assert log.bytes_up == 8 * log.floats_up
-
-
 def holds_a_column(array, X):
     """Whether rows or columns of an array are a column of X, up to shift and scale."""
     vectors = [v for A in (np.atleast_2d(array), np.atleast_2d(array).T) for v in A]
