@@ -497,5 +497,3 @@ def test_the_sign_of_gamma_in_eq_12():
             none = VerticalFederatedKernelPCA(1, aggregation=aggregation, **printed).fit(X)
         assert_array_equal(none.client_weights_, 0)
         assert_array_equal(none.transform(X), 0)
-
-
