@@ -1,4 +1,4 @@
-"""FederatedPCA against numpy's SVD of the pooled rows, and the contract around it."""
+"""FederatedPCA, and DistributedPCA, against numpy's SVD of the pooled rows; the contract around."""
 
 import pickle
 
@@ -10,18 +10,20 @@ import scipy.sparse as sp
 import sklearn
 from client_helpers import rows_of_clients
 from helpers import rows_of_decay, sine, unlike_sites
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from triangle_helpers import Oracle, examples
+from triangle_helpers import Oracle, assert_is_pca_of, examples, seven_sites
 
 from fedpca_sklearn import (
     ContributionBounds,
+    DistributedPCA,
     FederatedPCA,
     ProjectionAverage,
     StreamingPCA,
@@ -34,70 +36,47 @@ EPS = np.finfo(np.float64).eps
 TREES = [None, 2, 3]
 
 
-def assert_is_pca_of(pca, X, k, *, tol=1e-9, size=0.0, dtype=np.float64, **how):
-    """Compare with the oracle.
-
-    ``size``: magnitude of the mean where that dominates. Each mean on the way to the server is
-    rounded to eps * size, which perturbs the stack of all centred rows by that much in every entry;
-    at most ten such roundings add up. Weyl: singular values move by no more than the norm of the
-    perturbation; Wedin: the subspace by the norm over the gap.
-    """
-    o = Oracle(X, **how)
-    moved = 10 * EPS * size * np.sqrt(o.n * o.d)
-    exist = min(k, o.n_rows, o.d)
-    ranks = o.gapped_ranks(exist, 1e-3)
-    assert pca.components_.shape == (exist, o.d)
-    assert pca.n_components_ == exist
-    assert pca.n_samples_ == o.n_rows
-    assert pca.components_.dtype == dtype
-    V = pca.components_.astype(np.float64)
-    assert_allclose(V @ V.T, np.eye(exist), atol=1e-9 if dtype == np.float64 else 1e-5)
-    for r in ranks[-1:]:
-        gap = o.s[r - 1] - o.s[r]
-        assert sine(V[:r], o.components[:r]) <= tol + moved / gap
-    s = pca.singular_values_
-    # where only rounding is left, a Gram matrix gives its root: sqrt(eps)
-    strong = o.s[:exist] > 1e-3 * o.s[0]
-    assert_allclose(s[strong], o.s[:exist][strong], rtol=tol, atol=moved)
-    assert np.all(abs(s - o.s[:exist])[~strong] <= np.sqrt(o.d * EPS) * o.s[0] + moved)
-    dof = max(o.n - 1, o.n / 2)
-    energy_moved = 2 * moved * np.sqrt(o.scatter) + moved**2
-    assert_allclose(pca.explained_variance_, s.astype(np.float64) ** 2 / dof, rtol=max(tol, 1e-12))
-    rest = (o.scatter - np.sum(o.s[:exist] ** 2)) / dof / max(o.d - exist, 1)
-    total = o.scatter / dof
-    assert_allclose(pca.noise_variance_, rest, rtol=tol, atol=tol * total + energy_moved / dof)
-    assert_allclose(pca.mean_, o.mean, rtol=tol, atol=tol * np.sqrt(total) + 10 * EPS * size)
-    assert_allclose(pca.subspace_.scatter, o.scatter, rtol=tol, atol=energy_moved)
-
-
 @pytest.fixture
 def sites():
     """Seven unlike clients of 1 to 70 rows."""
-    return unlike_sites(np.random.default_rng(0), [40, 1, 70, 33, 50, 2, 64], 9)
+    return seven_sites()
 
 
 # -------------------------------------------------------------------- exactness
 
 
-@examples
+merges = st.builds(
+    SubspaceMerge,
+    st.sampled_from(["auto", "gram", "qr", "svd", "orthogonal"]),
+    fan_in=st.sampled_from(TREES),
+)
+
+
+@settings(examples, max_examples=200)
 @given(
     rows_of_clients(
-        st.one_of(*[st.integers(2, 24)] * 9, st.just(256)), ("none", "whole", "fractions")
+        st.one_of(*[st.integers(1, 24)] * 9, st.just(256)),
+        ("none", "whole", "fractions"),
+        sparse=True,
     ),
-    st.builds(
-        SubspaceMerge,
-        st.sampled_from(["auto", "gram", "qr", "svd", "orthogonal"]),
-        fan_in=st.sampled_from(TREES),
-    ),
+    st.one_of(st.builds(FederatedPCA, merge=merges), st.builds(DistributedPCA)),
+    st.sampled_from([None, 1, 3]),
 )
-def test_any_clients_at_any_time_are_pca_of_all_rows_so_far(drawn, merge):
-    X, clients, k = drawn.X, drawn.clients, min(3, drawn.X.shape[1])
-    pca = FederatedPCA(k, merge=merge)
+def test_any_clients_at_any_time_are_pca_of_all_rows_so_far(drawn, pca, k):
+    X, clients, by_qr = drawn.X, drawn.clients, isinstance(pca, DistributedPCA)
+    d = X.shape[1]
+    k = None if k is None and by_qr else min(k or 3, d)
+    pca = clone(pca).set_params(n_components=k)
     for rows, options, seen, weight in drawn.calls():
         pca.partial_fit(rows, **options)
-        assert_is_pca_of(pca, X[seen], k, size=drawn.mean, weight=weight)
-        assert pca.clients_ == sorted(set(clients[seen].tolist())) == list(pca.estimators_)
-    if drawn.weight is None:
+        assert_is_pca_of(pca, X[seen], k, weight, size=drawn.mean)
+        assert pca.clients_ == sorted(set(clients[seen].tolist()))
+    assert pca.communication_.floats_pooled == np.count_nonzero(X)
+    if by_qr:
+        want = clone(pca).fit(X, clients=clients, sample_weight=drawn.weight)
+        if len(X) > d + 1 and not drawn.sparse:  # of full rank: the factor is unique
+            assert_allclose(pca.r_factor_, want.r_factor_, atol=1e-7)
+    elif drawn.weight is None:
         for label, m in zip(*np.unique(clients, return_counts=True), strict=True):
             assert pca.estimators_[label].n_samples_seen_ == m
 
