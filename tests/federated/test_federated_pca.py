@@ -52,10 +52,10 @@ merges = st.builds(
 )
 
 
-@settings(examples, max_examples=200)
+@settings(examples, max_examples=150)
 @given(
     rows_of_clients(
-        st.one_of(*[st.integers(1, 24)] * 9, st.just(256)),
+        st.one_of(*[st.integers(1, 24)] * 19, st.just(256)),
         ("none", "whole", "fractions"),
         sparse=True,
     ),
