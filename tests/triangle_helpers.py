@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from helpers import as_dense, sine_of_orthonormal, unlike_sites
+from helpers import centred, sine_of_orthonormal, unlike_sites
 from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,16 +14,6 @@ EPS = np.finfo(np.float64).eps
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
 seeds = st.integers(0, 2**20)
-
-
-def centred(X, weight=None):
-    """Weighted rows about their mean, and the mean; relative to a row first, in long double."""
-    X = as_dense(X).astype(np.longdouble)
-    w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
-    D = X - X[0]
-    offset = (w @ D) / w.sum(dtype=np.longdouble)
-    Z = np.sqrt(w.astype(np.longdouble))[:, None] * (D - offset)
-    return Z.astype(np.float64), (X[0] + offset).astype(np.float64)
 
 
 class Oracle:

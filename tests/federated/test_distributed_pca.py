@@ -8,7 +8,7 @@ error in the algebra. Below: its truncated baseline.
 import numpy as np
 import pytest
 from client_helpers import rows_of_clients
-from helpers import rows_of_decay, sine_of_orthonormal, unlike_sites
+from helpers import centred, rows_of_decay, sine_of_orthonormal, unlike_sites
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -18,7 +18,6 @@ from triangle_helpers import (
     Oracle,
     assert_is_factor_of,
     assert_is_pca_of,
-    centred,
     examples,
     levels_of,
 )

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import sklearn
 from golden_cases import made
-from helpers import assert_finite_and_orthonormal, sine, with_holes
+from helpers import assert_finite_and_orthonormal, sine, svd_of, with_holes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -52,9 +52,7 @@ def each(*codes):
 
 
 def assert_pca_of_weighted(pca, X, weight, tol=1e-10):
-    mean = weight @ X / weight.sum()
-    _, s, V = np.linalg.svd(np.sqrt(weight)[:, None] * (X - mean), full_matrices=False)
-    k = pca.n_components_
+    (mean, s, V), k = svd_of(X, weight), pca.n_components_
     assert_allclose(pca.mean_, mean, atol=tol * 10)
     s = np.append(s, np.zeros(k + 1))  # as of repeated rows
     assert_allclose(pca.singular_values_, s[:k], atol=tol * max(s[0], 1))

@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import random_basis, sine_of_orthonormal
+from helpers import random_basis, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA, IncrementalPCA
@@ -37,15 +37,6 @@ def rows(n, d, seed=0, mean=3.0):
     return rng.standard_normal((n, d)) * scale @ basis + mean * rng.standard_normal(d)
 
 
-def oracle(X, weight=None, center=True):
-    """Mean, singular values and right singular vectors of weighted rows, by largest loadings."""
-    X = np.asarray(X, dtype=np.float64)
-    weight = np.ones(len(X)) if weight is None else weight
-    mean = center * (weight @ X) / weight.sum()
-    _, s, V = np.linalg.svd(np.sqrt(weight)[:, None] * (X - mean), full_matrices=False)
-    return mean, s, V * np.sign(V[np.arange(len(V)), np.abs(V).argmax(axis=1)])[:, None]
-
-
 def excess(X, V):
     """Reconstruction error over that of the best subspace of this dimension, minus one."""
     Z = np.asarray(X, np.float64)
@@ -57,7 +48,7 @@ def excess(X, V):
 
 def assert_is_pca_of(pca, X, k, weight=None, center=True, tol=1e-9):
     """All fitted attributes are those of the SVD of the (weighted) rows."""
-    mean, s, V = oracle(X, weight, center)
+    mean, s, V = svd_of(X, weight, center)
     n, d = (len(X) if weight is None else weight.sum()), X.shape[1]
     variance, total = s**2 / (n - 1), (s**2).sum() / (n - 1)
     assert pca.n_components_ == len(pca.components_) == len(pca.singular_values_) == k
@@ -119,7 +110,7 @@ def test_any_cutting_and_weights_give_the_svd_of_all_rows(
     assert_is_pca_of(pca, repeated, 5, center=center)
     assert pca.n_samples_seen_ == len(repeated)
     # nothing was truncated: all singular values, not only the shown ones
-    s, kept = oracle(repeated, center=center)[1], pca.subspace_.singular_values
+    s, kept = svd_of(repeated, center=center)[1], pca.subspace_.singular_values
     assert_allclose(kept, s[: len(kept)], atol=1e-9 * s[0])
     assert np.abs(s[len(kept) :]).max(initial=0) < 1e-6 * s[0]
     Z = (X - pca.mean_) @ pca.components_.T
@@ -198,7 +189,7 @@ def test_a_fraction_is_reached_by_a_wide_stream():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((3000, 8)) * np.linspace(3, 1, 8) @ random_basis(rng, 8, 400) * 10
     X += rng.standard_normal((3000, 400))
-    mean, s, V = oracle(X)
+    mean, s, V = svd_of(X)
     for pca in StreamingPCA(0.9).fit(X), stream(StreamingPCA(0.9), every(77, X)):
         captured = np.square((X - mean) @ pca.components_.T).sum() / (s @ s)
         best = 1 + np.searchsorted(np.cumsum(s**2), 0.9 * (s @ s), side="right")
@@ -216,7 +207,7 @@ def test_signs_do_not_depend_on_the_cutting(d):
     X = rows(100, d)
     for b in (1, 7, 19, 100):
         V = stream(StreamingPCA(), every(b, X)).components_
-        assert_allclose(V, oracle(X)[2], atol=1e-8)
+        assert_allclose(V, svd_of(X)[2], atol=1e-8)
         assert (V.max(axis=1) >= -V.min(axis=1)).all()
 
 
