@@ -69,7 +69,7 @@ def test_lemma_4_1_fails_as_printed_where_all_eigenvalues_are_near():
     assert at_rest > eps
     start = start_at(0.1, n, r)
     for n_rounds in (rounds_of_lemma_4_1(eps, n, r, ratio, 0.1), 400):
-        errors = [over_the_air(values, r, n_rounds, noise, seed, start)[0] for seed in range(3)]
+        errors = [over_the_air(values, r, n_rounds, noise, seed, start)[0] for seed in range(2)]
         assert min(errors) > eps
     # with the gap in place of sigma_r
     less = noise * (1 - ratio)

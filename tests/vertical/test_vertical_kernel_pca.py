@@ -12,6 +12,7 @@ from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.preprocessing import scale
+from test_vertical_pca import holds_a_column
 
 from fedpca_sklearn import (
     Complete,
@@ -219,15 +220,6 @@ def test_features_of_a_linear_kernel_are_those_of_pca_and_nothing_is_left_of_the
 
 
 # -------------------------------------------------------------------------------- what travels
-
-
-def holds_a_column(array, X):
-    """Whether rows or columns of an array are a column of X, up to shift and scale."""
-    vectors = [v for A in (np.atleast_2d(array), np.atleast_2d(array).T) for v in A]
-    vectors = np.array([v for v in vectors if v.shape == (len(X),) and np.ptp(v) > 0])
-    if not len(vectors):
-        return False
-    return bool((np.abs(np.corrcoef(vectors, X.T)[: len(vectors), len(vectors) :]) > 0.9999).any())
 
 
 @every_aggregation

@@ -118,6 +118,15 @@ def assert_valid(model, X, tol=1e-10):
     assert_allclose(model.noise_variance_, rest, atol=1e-9 * total)
 
 
+def holds_a_column(array, X):
+    """Whether rows or columns of an array are a column of X, up to shift and scale."""
+    vectors = [v for A in (np.atleast_2d(array), np.atleast_2d(array).T) for v in A]
+    vectors = np.array([v for v in vectors if v.shape == (len(X),) and np.ptp(v) > 0])
+    if not len(vectors):
+        return False
+    return bool((np.abs(np.corrcoef(vectors, X.T)[: len(vectors), len(vectors) :]) > 0.9999).any())
+
+
 # --------------------------------------------------------------------------------- exact methods
 
 

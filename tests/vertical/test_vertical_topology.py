@@ -23,6 +23,7 @@ from test_vertical_pca import (
     assert_same,
     every_method,
     examples,
+    holds_a_column,
     rows,
     seeds,
     vertical,
@@ -79,17 +80,6 @@ class Recorder(PerfectChannel):
         total, count = super().receive(iter(messages), rng)
         Recorder.seen.append((messages, total.copy()))
         return total, count
-
-
-def holds_column(array, X):
-    """Whether a row or column of an array is one of X, centred or not, up to sign and scale."""
-    for vectors in (np.atleast_2d(array), np.atleast_2d(array).T):
-        if vectors.ndim == 2 and vectors.shape[1] == len(X):
-            A = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
-            for Z in (X, X - X.mean(axis=0)):
-                if np.any(np.abs(A @ (Z / np.linalg.norm(Z, axis=0))) > 1 - 1e-9):
-                    return True
-    return False
 
 
 # ------------------------------------------------------------------------------------ topologies
@@ -295,7 +285,7 @@ def test_messages_of_power_hold_no_column():
         assert len(messages) == 4
         for message in [total, messages[0], messages[2]]:  # of clients with several columns
             assert message.shape[1] == 60
-            assert not holds_column(message, X)
+            assert not holds_a_column(message, X)
 
 
 def test_a_client_with_one_column_sends_it_up_to_sign_and_mean():
