@@ -84,6 +84,23 @@ def with_holes(X, share, seed=0):
     return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
 
 
+def centred(X, weight=None, center=True):
+    """Weighted rows about their mean, and the mean; relative to a row first, in long double."""
+    X = as_dense(X).astype(np.longdouble)
+    w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    D = X - X[0] * center
+    offset = center * (w @ D) / w.sum(dtype=np.longdouble)
+    Z = np.sqrt(w.astype(np.longdouble))[:, None] * (D - offset)
+    return Z.astype(np.float64), (X[0] * center + offset).astype(np.float64)
+
+
+def svd_of(X, weight=None, center=True):
+    """Mean, singular values and right singular vectors of weighted rows, by largest loadings."""
+    Z, mean = centred(X, weight, center)
+    s, V = np.linalg.svd(Z, full_matrices=False)[1:]
+    return mean, s, V * np.sign(V[np.arange(len(V)), np.abs(V).argmax(axis=1)])[:, None]
+
+
 # ------------------------------------------------------------------------------ models
 
 

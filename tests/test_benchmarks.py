@@ -6,7 +6,6 @@ import inspect
 import io
 import math
 import sys
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -537,18 +536,6 @@ def test_projected_data_are_those_of_eq_5():
     assert_allclose(module.projected_data(X, module.spca(rank)), want, atol=1e-9)
 
 
-def test_amortised_time_is_that_of_one_client_and_the_levels():
-    module = scenario("federated_paper")
-    found = module.clients_at_work(1.0, module.rotation(20), (16_000, 32_000), (1, 4))
-    assert set(found) == {(n, m) for n in (16_000, 32_000) for m in (1, 4)}
-    for (n, m), clients in found.items():
-        assert [summary.n_samples for _, summary in clients] == [n // m] * m
-        seconds, row = sum(s for s, _ in clients), module.times(clients)
-        merge = row["a merge, ms"] / 1e3
-        assert_allclose(row["real, one core"], seconds + (m - 1) * merge)
-        assert_allclose(row["amortised"], seconds / m + math.log2(m) * merge)
-
-
 @pytest.mark.parametrize("halved", [True, False])
 def test_sketches_in_so_many_rows_keep_the_bound_of_frequent_directions(halved):
     X = fedpca_sklearn.make_power_law(300, 30, alpha=0.5, random_state=0)
@@ -560,82 +547,6 @@ def test_sketches_in_so_many_rows_keep_the_bound_of_frequent_directions(halved):
     bound = min(squares[k:].sum() / (lowered - k) for k in range(lowered))
     assert -1e-9 * squares[0] <= missing[0]
     assert 0.1 * bound < missing[-1] <= bound
-
-
-def test_exponent_of_a_power_law():
-    sizes = np.array([100, 200, 400, 800])
-    for noise in (np.ones(4), np.array([1.1, 1 / 1.1, 1.1, 1 / 1.1])):
-        slope, error = np.polyfit(np.log(sizes), np.log(3e-4 * sizes**1.7 * noise), 1, cov=True)
-        found = scenario("scaling").exponent(sizes, 3e-4 * sizes**1.7 * noise)
-        assert_allclose(found, (slope[0], math.sqrt(error[0, 0])), atol=1e-8)
-
-
-def test_every_way_to_feed_a_stream_leads_to_the_components_and_stops_at_its_time():
-    module = scenario("stream_batches")
-    X = fedpca_sklearn.make_power_law(400, 20, alpha=1.0, random_state=3)
-    weights = 2.0 ** -((module.TIMES[399] - module.TIMES[:400]) / np.timedelta64(1, "h"))
-    faded = fedpca_sklearn.StreamingPCA(10).fit(X, sample_weight=weights).components_
-    for size in (1, 10, 400):
-        by_hand = module.Products()
-        way = partial(module.by_partial_fit, by_hand)
-        seconds, expected = module.fed(way, X, size, np.inf)
-        assert 0 < by_hand.of_checks < 400 * seconds
-        V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2]
-        assert fedpca_sklearn.subspace_distance(expected, V[:10]) < 1e-10
-        for name in module.WAYS.keys() - {"IncrementalPCA"}:
-            _, found = module.fed(module.WAYS[name], X, size, np.inf)
-            target = faded if name == "half-life" else expected
-            assert fedpca_sklearn.subspace_distance(found, target) < 1e-10, name
-    sizes = []
-    for size, seconds in ((20, -1.0), (50, np.inf)):
-        module.fed(lambda batches: sizes.extend(map(len, batches)), X[:100], size, seconds)
-    assert sizes == [20, 50, 50]
-
-
-def test_the_rows_of_a_scenario_follow_from_a_seed(monkeypatch, tmp_path, capsys):
-    module, tables, drawn = scenario("stream_batches"), {}, []
-
-    def few(X, size, *_):
-        drawn.append(X)
-        return {"products": 2e-6, "read": 3e-6}, 0.25
-
-    monkeypatch.setattr(_tools, "RESULTS", tmp_path)
-    monkeypatch.setattr(module, "measured", few)
-    monkeypatch.setattr(module, "table", lambda name, rows: tables.update({name: rows}))
-    for seed in ("3", "4"):
-        assert __main__.main(["--quick", "stream_batches", "--seed", seed]) == 0
-        assert f"seed {seed}\n" in capsys.readouterr().out
-    half = len(drawn) // 2
-    for X, Y in zip(drawn[:half], drawn[half:], strict=True):
-        assert X.shape == Y.shape
-        assert abs(X - Y).max() > 1
-    row = tables["stream_batches"][0]
-    assert (row["products"], row["of it checks"]) == (2.0, 0.25)
-    assert tables["stream_batches_ratios"][0]["read"] == pytest.approx(1.5)
-
-
-OUTCOMES = {
-    "error: rows.csv: it is no csv.\n": "refused",
-    "error: MemoryError\n": "over memory",
-    "error: Unable to allocate 7.45 GiB for an array with shape (9, 9)\n": "over memory",
-    **dict.fromkeys(["error: rows.csv: two\nlines.\n", "Traceback\n"], "bare errors"),
-    **{ValueError("text"): "bare errors", MemoryError(): "over memory"},
-}
-
-
-@pytest.mark.parametrize(("message", "outcome"), OUTCOMES.items())
-def test_what_comes_of_a_file_of_rows_is_counted_as_what_it_is(monkeypatch, message, outcome):
-    def fit(command):
-        if isinstance(message, Exception):
-            raise message
-        sys.stderr.write(message)
-        return 1
-
-    module, sent = scenario("fuzz_rows"), []
-    monkeypatch.setattr(module, "fedpca", fit)
-    monkeypatch.setattr(module.resource, "setrlimit", lambda *limit: None)
-    module.what_came("rows.csv", "none", SimpleNamespace(send=sent.append))
-    assert sent[0][0] == outcome
 
 
 def test_synthetic_columns_are_the_densities_of_section_4_2_1():
@@ -653,15 +564,6 @@ def test_synthetic_columns_are_the_densities_of_section_4_2_1():
     deviations = peak / mixture.max(axis=0)
     assert_allclose(deviations, np.round(deviations), rtol=1e-3)
     assert set(np.round(deviations)) <= {1, 2, 3}
-
-
-@pytest.mark.parametrize("kind", ["both, tie .98", "one of two, tie .98", "one of two, tie .8"])
-def test_near_ties_have_the_ratio_that_they_name(kind):
-    clients = scenario("vertical").near_tie(kind, p=4, seed=0)
-    s = np.linalg.svd(np.concatenate([c.rows for c in clients]), compute_uv=False)
-    # noise of 20 columns has a spectral norm of .02 (1 + sqrt(20 / 300)), about; beside 1
-    assert abs(s[1] / s[0] - float(kind.split()[-1])) < 0.02 * (1 + math.sqrt(20 / 300))
-    assert s[2] < 0.03
 
 
 def test_no_private_vector_with_a_number_a_row_is_near_the_exact_one():
@@ -691,45 +593,3 @@ def test_a_replaced_row_moves_the_product_of_columns_by_no_more_than_stated():
             moved = np.linalg.norm(module.product(X, u) - module.product(other, u))
             largest = max(largest, moved / module.sensitivity(u))
     assert 0.3 < largest <= 1
-
-
-@pytest.mark.parametrize("on_host", [True, False])
-def test_rows_reach_a_device_in_each_way_and_lead_to_the_same(on_host, monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-    if not on_host:  # the kernels of a GPU, on the processor
-        monkeypatch.setattr("fedpca_sklearn._validation.arrays.Place.is_on_host", False)
-    module = scenario("arrays")
-    rows = module.on_a_device(torch, "cpu", quick=True)
-    ours = [row for row in rows if row["way"].startswith("StreamingPCA")]
-    assert len(ours) == 4
-    r = module.QUICK[1]
-    gap = 1 / r - 1 / (r + 1)  # of variances 1 / i, and as much for the sample
-    for row in ours:
-        assert row["distance"] < 2 * np.finfo(np.float32).eps / gap, row
-        assert row["excess"] < 1e-6, row
-
-
-def line_of(commit, processor="a", **gauges):
-    """A line of the history of speed."""
-    named = {f"solvers: {name}": str(ratio) for name, ratio in gauges.items()}
-    return {"commit": commit, "date": "2026-01-01", "processor": processor, **named}
-
-
-def test_what_got_slower_on_a_processor_is_named_and_a_commit_has_one_line(monkeypatch, tmp_path):
-    gauges, measured = scenario("gauges"), {"x": 0.5}
-    lines = [line_of("1", x=1.0, y=2.0), line_of("2", processor="b", x=9.0)]
-    assert gauges.slower(lines, line_of("3", x=1.2, y=2.2)) == {"solvers: x": 1.2}
-    assert gauges.slower(lines, line_of("3", x=1.1, z=7.0)) == {}
-    assert gauges.slower(lines, line_of("3", processor="c", x=5.0)) == {}
-    monkeypatch.setattr(gauges, "FILE", tmp_path / "gauges.csv")
-    monkeypatch.setattr(gauges, "GAUGES", {"solvers": lambda quick: measured})
-    monkeypatch.setattr(gauges, "commit", lambda: "1")
-    monkeypatch.setattr(_tools, "RESULTS", tmp_path / "results")
-    gauges.main()
-    measured |= {"x": 0.6, "y": 3.0}
-    gauges.main()
-    (line,) = gauges.history()
-    assert (line["commit"], line["solvers: x"], line["solvers: y"]) == ("1", "0.6", "3")
-    gauges.main(quick=True)
-    assert len(gauges.history()) == 1

@@ -11,7 +11,7 @@ import pytest
 from golden_cases import made
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedpca_sklearn import FederatedPCA, FederatedPowerPCA, PerfectChannel
+from fedpca_sklearn import FederatedPCA, FederatedPowerPCA, PerfectChannel, StreamingPCA
 from fedpca_sklearn._base import fitted
 
 needs_callbacks = pytest.mark.skipif(
@@ -81,6 +81,47 @@ def test_a_round_is_a_task_and_callbacks_can_stop_and_are_torn_down(code):
     assert model.transform(X).shape == (60, k)
     if hasattr(model, "components_"):
         assert_allclose(model.components_ @ model.components_.T, np.eye(k), atol=1e-9)
+
+
+@needs_callbacks
+@pytest.mark.parametrize(("n_clients", "n_tasks"), [(1, 1), (7, 7), (100, 100), (250, 84)])
+def test_a_client_is_a_task_and_there_are_at_most_a_hundred(n_clients, n_tasks):
+    listener, rows = Listener(), np.random.default_rng(23).standard_normal((250, 4))
+    FederatedPCA(2, n_clients=n_clients).set_callbacks(listener).fit(rows)
+    tasks = ["begin clients", "end clients"] * n_tasks
+    assert listener.events == ["setup", "begin fit", *tasks, "end fit", "teardown"]
+
+
+def blocks_begun(pca, rows, stop_after=None, method="fit"):
+    listener = Listener(stop_after)
+    getattr(pca.set_callbacks(listener), method)(rows)
+    begun, ended = (sum(e.startswith(word) for e in listener.events) for word in ("begin", "end"))
+    assert (listener.events.count("begin fit"), begun) == (1, ended)
+    return begun - 1
+
+
+@needs_callbacks
+@pytest.mark.parametrize(("n_blocks", "tasks"), [(1, 1), (7, 7), (100, 100), (101, 51), (999, 100)])
+def test_a_block_of_a_stream_is_a_task_and_there_are_at_most_a_hundred(n_blocks, tasks):
+    rows = np.random.default_rng(0).standard_normal((4 * n_blocks, 5))
+    pca, alone = StreamingPCA(2, block_size=4), StreamingPCA(2).fit(rows)
+    assert blocks_begun(pca, rows) == tasks
+    for data in np.split(rows, n_blocks), rows.tolist(), iter([rows]):  # of unknown length
+        assert 1 <= blocks_begun(pca, data) <= 100
+        assert_allclose(pca.components_, alone.components_, atol=1e-9)
+
+
+@needs_callbacks
+def test_a_callback_can_stop_the_fit_of_a_stream_and_partial_fit_is_one_of_its_own():
+    rows, pca = np.random.default_rng(0).standard_normal((400, 5)), StreamingPCA(2, block_size=4)
+    assert blocks_begun(pca, rows, stop_after=30) == 30
+    assert_allclose(pca.components_, StreamingPCA(2).fit(rows[:120]).components_, atol=1e-9)
+    assert pca.set_callbacks().fit(rows[:360]).n_samples_ == 360  # the next is not affected
+    assert blocks_begun(pca, rows[360:], method="partial_fit") == 10
+    assert_allclose(pca.components_, StreamingPCA(2).fit(rows).components_, atol=1e-9)
+    pytest.importorskip("rich")
+    bar = pytest.importorskip("sklearn.callback").ProgressBar()
+    assert pca.set_callbacks(bar).fit(rows).n_samples_ == 400
 
 
 # ------------------------------------------------------------------------------------- the log

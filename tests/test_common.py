@@ -5,11 +5,9 @@ contract). Tolerances as in the tests of StreamingPCA: the results here are exac
 above rounding and far below any error in the algebra.
 """
 
-import gc
 import inspect
 import os
 import pickle
-import tracemalloc
 from functools import cache
 
 import joblib
@@ -22,9 +20,6 @@ from helpers import arrays_in, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.decomposition import PCA
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedpca_sklearn
@@ -529,16 +524,6 @@ def test_what_is_the_callers_may_be_written_without_harm_to_the_stream(code):
     assert_same_model(reused, expected, tol=1e-12)
 
 
-@every_case
-def test_it_works_in_a_pipeline(code):
-    X = rows()
-    pipe = make_pipeline(StandardScaler(), made(code)).fit(X)
-    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    alone = made(code).fit(scaled)
-    assert_allclose(pipe.transform(X), alone.transform(scaled), atol=1e-8)
-    assert_allclose(pipe.score(X), alone.score(scaled), rtol=1e-8)
-
-
 def wrong_calls(model):
     """Rows, options and the words of the error."""
     X = rows(40, seed=1)
@@ -583,47 +568,6 @@ def test_memory_does_not_grow_with_the_stream(code):
     first, second = (max(size_of(model.partial_fit(batch)) for batch in batches) for _ in range(2))
     # a log of ranks or of messages may grow, by less than a quarter of the rows that went through
     assert second - first < 4 * batches[0].nbytes / 4
-
-
-@pytest.mark.parametrize("code", ["StreamingPCA(3)", "FederatedPCA(3)", "PETRELS(3)"])
-def test_nothing_is_left_beside_the_model(code):
-    model, batches = made(code), [rows(100, 60, seed=i) for i in range(4)]
-
-    def most():
-        """Most memory after any of some calls, between which rows may be collected."""
-        sizes = []
-        for batch in batches * 3:
-            model.partial_fit(batch)
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-        return max(sizes)
-
-    model.partial_fit(batches[0])
-    gc.freeze()  # what other tests have left is not walked through again and again
-    tracemalloc.start()
-    try:
-        first = most()
-        assert most() - first < 12 * batches[0].nbytes / 4
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("code", "grid", "best"),
-    [
-        ("StreamingPCA()", {"n_components": [1, 2, 3, 4, 5, 8]}, {"n_components": 4}),
-        ('FederatedPCA(merge=SubspaceMerge("qr", fan_in=2))', {"n_components": [3, 4, 5]}, None),
-        (
-            "StreamingPCA(1, rank_rule=ContributionBounds(lower=0.0), block_size=20)",
-            {"rank_rule__upper": [0.5, 0.07]},
-            {"rank_rule__upper": 0.07},
-        ),
-    ],
-)
-def test_a_grid_search_finds_the_rank(code, grid, best):
-    search = GridSearchCV(made(code), grid, cv=3, error_score="raise").fit(rows(300))
-    assert search.best_params_ == (best or {"n_components": 4})
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 # ------------------------------------------------------------------------------------- strategies

@@ -18,12 +18,9 @@ from fedpca_sklearn import (
     GaussianChannel,
     RankRule,
     StreamingPCA,
-    Subspace,
-    SubspaceMerge,
     SubspaceTracker,
     subspace_distance,
 )
-from fedpca_sklearn.federated import _merge
 from fedpca_sklearn.streaming import _blocks
 
 KEPT = 1000
@@ -124,24 +121,3 @@ def test_sums_of_clients_are_added_up_call_by_call():
     assert_allclose(model.singular_values_, s[:3], rtol=1e-9)
     assert subspace_distance(model.components_, Vt[:3]) <= 1e-9
     assert model.n_samples_ == 400
-
-
-@pytest.mark.parametrize(("fan_in", "most"), [(2, 8), (4, 4)])
-def test_a_client_that_joins_or_changes_costs_one_path_of_the_tree(monkeypatch, fan_in, most):
-    merged, merged_parts = [], _merge.merged_parts
-
-    def counted(parts, *args, **kwargs):
-        merged.append(len(parts))
-        return merged_parts(parts, *args, **kwargs)
-
-    monkeypatch.setattr(_merge, "merged_parts", counted)
-    X, later = RNG.standard_normal((256, 6)), [200, 201, 202, 7, 199, 203]
-    pca = FederatedPCA(2, merge=SubspaceMerge(fan_in=fan_in)).fit(X[:200], clients=range(200))
-    assert len(merged) >= 200 // fan_in
-    for label in later:
-        merged.clear()
-        pca.partial_fit(X[[label]], clients=[label])
-        assert len(merged) <= most + 1
-        assert max(merged) <= fan_in
-    whole = Subspace.from_rows(X[[*range(200), *later]])
-    assert_allclose(pca.singular_values_, whole.singular_values[:2], rtol=1e-12)

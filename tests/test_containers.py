@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import made
-from holders import FRAME, NAMED, NAMES, READERS, in_pandas, in_polars, in_table, module
+from holders import FRAME, NAMED, NAMES, READERS, module
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils import get_tags
 
 from fedpca_sklearn import (
     FederatedPCA,
-    PairMoments,
     StreamingPCA,
     Subspace,
     evaluate_stream,
@@ -209,20 +208,6 @@ def test_a_date_or_duration_that_is_not_there_is_missing(code):
         if not takes:
             with pytest.raises(ValueError, match="contains NaN"):
                 model.transform(holes)
-
-
-@pytest.mark.parametrize("hold", [in_pandas, in_polars, in_table])
-def test_a_date_that_is_not_there_is_missing_in_frames(hold):
-    day = np.datetime64(0, "us") + LENGTHS[:, 0]
-    day[7] = "NaT"
-    days = pd.DataFrame({"day": day, "later": day + np.timedelta64(1, "D")})
-    mixed, aware = FRAME.assign(day=day), days.apply(lambda column: column.dt.tz_localize("UTC"))
-    words = r"X contains NaN|be promoted|not 'Timestamp'"  # numpy has no numbers and dates in one
-    for rows in (hold(days), aware, hold(mixed)):
-        for fit in (StreamingPCA(2).fit, Subspace.from_rows):
-            with pytest.raises((ValueError, TypeError), match=words):
-                fit(rows)
-    assert PairMoments.from_rows(hold(days)).counts[0, 0] == 59
 
 
 @pytest.mark.parametrize("measure", [reconstruction_error, excess_error])

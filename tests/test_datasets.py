@@ -84,12 +84,6 @@ def test_rows_of_a_power_law_are_independent_with_the_stated_covariance(alpha, d
     assert_allclose(first, S[: d // 2], atol=1e-14)
 
 
-def test_directions_are_spread_over_the_features():
-    _, S = make_power_law(2, 200, random_state=2, return_components=5)
-    # fourth powers of a random unit vector sum to 3 / (d + 2), up to sqrt(96 / d^3); an axis's to 1
-    assert np.all(np.abs(np.sum(S**4, axis=1) - 3 / 202) < 5 * np.sqrt(96 / 200**3))
-
-
 @pytest.mark.parametrize("noise", [1.0, 4.0])
 def test_spikes_are_found_as_random_matrix_theory_says(noise):
     """Paul 2007, Theorems 1 and 4: eigenvalues and angles of sample covariances, d / n = .1."""
@@ -349,20 +343,6 @@ def test_a_walk_is_the_product_of_exponentials(d):
         assert_allclose(B, -B.T, atol=1e-12)
         P = slow.subspace_at(t - 1).T
         assert_allclose(slow.subspace_at(t).T, scipy.linalg.expm(-0.05 * B) @ P, atol=1e-12)
-
-
-def test_the_rotations_of_a_walk_are_drawn_anew_with_the_entries_of_a_gaussian_matrix():
-    d = 40
-    B = np.array(steps_of(small(n_features=d, n_components=d, delta=0.02), 199, 0.02))
-    entries = B[:, *np.triu_indices(d, 1)]
-    # The mean square of the d / 2 speeds is d / 2, which is that of d (d - 1) entries of variance
-    # 1 / 2 but for d / (d - 1); its relative variance is 1 / (d / 2) (semicircle).
-    assert abs(np.mean(entries**2) / 0.5 - d / (d - 1)) < 5 * np.sqrt(2 / d)
-    # each entry over 199 draws, and products of one draw and the next, have no mean
-    assert np.abs(entries.mean(axis=0)).max() < 6 * np.sqrt(0.5 / 199)
-    sizes = np.linalg.norm(entries, axis=1)
-    cosines = np.sum(entries[1:] * entries[:-1], axis=1) / (sizes[1:] * sizes[:-1])
-    assert np.abs(cosines).max() < 6 / np.sqrt(entries.shape[1])
 
 
 def changes_of(rows, k, size):

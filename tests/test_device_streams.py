@@ -124,13 +124,6 @@ def test_a_stream_leads_where_that_at_home_does(route, put):
     assert_allclose(*scatter_of, rtol=1e-12 * max(1.0, size))
 
 
-def test_a_device_without_float64_adds_up_at_home():
-    parts = [part.astype(np.float32) for part in batches(WIDE)]
-    device = strict.Device("no_float64")
-    found = StreamingPCA(3).fit(strict.asarray(part, device=device) for part in parts)
-    close(found.components_, StreamingPCA(3).fit(iter(parts)).components_, 1e-5)
-
-
 @pytest.mark.parametrize(
     ("r", "late", "dtypes"),
     [

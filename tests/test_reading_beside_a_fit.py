@@ -3,7 +3,6 @@
 import copy
 import pickle
 import sys
-import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -152,31 +151,6 @@ def test_the_thread_that_fits_reads_what_it_has_set():
 
     model = Measured(2).fit(X)
     assert model.largest_ == np.abs(model.transform(X)).max()
-
-
-def test_threads_never_see_two_models():
-    """An old mean with new components, or the other way round, would be one of neither."""
-    models = StreamingPCA(2).fit(X), StreamingPCA(2).fit(Y)
-    allowed = {one.transform(ROW).tobytes() for one in models}
-    model, done, seen = models[0], threading.Event(), set()
-
-    def read():
-        while not done.is_set():
-            seen.add(model.transform(ROW).tobytes())
-
-    interval, readers = sys.getswitchinterval(), [threading.Thread(target=read) for _ in range(3)]
-    sys.setswitchinterval(1e-6)
-    try:
-        for reader in readers:
-            reader.start()
-        for rows in [Y, X] * 40:
-            model.fit(rows)
-    finally:
-        sys.setswitchinterval(interval)
-        done.set()
-        for reader in readers:
-            reader.join()
-    assert seen <= allowed
 
 
 def test_two_threads_do_not_both_release_the_last_of_a_budget():

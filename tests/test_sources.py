@@ -1,6 +1,5 @@
 """Everything that holds batches of rows gives those batches, and estimators of streams take it."""
 
-import tracemalloc
 from collections import deque
 
 import numpy as np
@@ -232,23 +231,3 @@ def test_of_a_file_python_holds_less_than_two_batches(source, large_file):
     model.fit(iter_batches(held, batch_size=BATCH))  # what is imported on the way
     assert peak_bytes(lambda: model.fit(iter_batches(held, batch_size=BATCH))) < TWO
     assert model.n_samples_ == MANY * BATCH
-
-
-def test_few_batches_of_a_file_are_in_memory(tmp_path):
-    """Of twenty: Python holds less than two, Arrow what its threads read ahead, not half."""
-    pa, parquet, n, d, rows = module("pyarrow"), module("pyarrow.parquet"), 20_000, 50, 1_000
-    columns = np.random.default_rng(0).standard_normal((d, n))
-    held, path = pa.table({str(j): column for j, column in enumerate(columns)}), tmp_path / "X"
-    parquet.write_table(held, path, row_group_size=rows, use_dictionary=False)
-    del held
-    for source in (parquet.ParquetFile(path), module("pyarrow.dataset").dataset(path)):
-        before, most = pa.total_allocated_bytes(), 0
-        tracemalloc.start()
-        try:
-            for _ in iter_batches(source, batch_size=rows):
-                most = max(most, pa.total_allocated_bytes() - before)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert most < 10 * rows * d * 8
-        assert peak < 2 * rows * d * 8

@@ -1,8 +1,5 @@
 """Rows with missing entries at clients: covariances from the pairs that are there."""
 
-import struct
-import zlib
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -189,10 +186,9 @@ def test_files_give_the_numbers_of_one_process(tmp_path):
     assert_is_of_pairs(pca, np.concatenate([X, X]))
 
 
-def test_a_file_may_come_from_anybody():
-    """Bytes are changed with the checksum left wrong, or bytes and numbers with it made right."""
-    names = pd.DataFrame(rows_with_holes(18, 30, 3), columns=["a", "b", "c"])
-    data, rng, read = PairMoments.from_rows(names).to_bytes(), np.random.default_rng(0), 0
+def test_a_file_that_is_cut_or_changed_is_refused():
+    """With the checksum left wrong; tests/summary/test_codec.py has those with it made right."""
+    data = PairMoments.from_rows(rows_with_holes(18, 30, 3)).to_bytes()
     with pytest.raises(ValueError, match="max_bytes=10"):
         PairMoments.from_bytes(data, max_bytes=10)
     with pytest.raises(ValueError, match=r"header announces"):
@@ -202,24 +198,6 @@ def test_a_file_may_come_from_anybody():
         broken[at] ^= 255
         with pytest.raises(ValueError, match=r"moments of pairs"):
             PairMoments.from_bytes(bytes(broken))
-    for number in range(400):
-        broken = bytearray(data[:-4])
-        at = int(rng.integers(len(broken) - 8))
-        if number % 2:
-            broken[at] ^= 1 << int(rng.integers(8))
-        else:
-            value = rng.choice([0.0, -1.0, 1e300, -1e200, np.inf, np.nan, 1e-300, 2.0**60])
-            broken[at - at % 8 : at - at % 8 + 8] = struct.pack("<d", value)
-        broken += struct.pack("<I", zlib.crc32(broken))
-        try:
-            moments = PairMoments.from_bytes(bytes(broken))
-        except ValueError:
-            continue
-        read += 1
-        again = PairMoments.from_bytes(moments.to_bytes())
-        for name in ("counts", "means", "products", "origin"):
-            assert np.array_equal(getattr(again, name), getattr(moments, name))
-    assert 0 < read < 200
 
 
 def test_memory_is_that_of_three_matrices_and_a_block():

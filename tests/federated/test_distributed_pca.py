@@ -1,22 +1,23 @@
 """DistributedPCA and its schedule against numpy on the pooled rows, with every float counted.
 
-Errors of singular values are relative to the largest one. 1e-10 is far above the rounding of an
-orthogonal factorisation and far below any error in the algebra. Below: its truncated baseline.
+Rows that come at any time are in test_federated_pca.py. Errors of singular values are relative to
+the largest one. 1e-10 is far above the rounding of an orthogonal factorisation and far below any
+error in the algebra. Below: its truncated baseline.
 """
 
 import numpy as np
 import pytest
 from client_helpers import rows_of_clients
-from helpers import rows_of_decay, sine_of_orthonormal, unlike_sites
+from helpers import centred, rows_of_decay, sine_of_orthonormal, unlike_sites
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from triangle_helpers import (
     SHAPES,
     TOL,
     Oracle,
-    assert_is_gram,
-    centred,
+    assert_is_factor_of,
+    assert_is_pca_of,
     examples,
     levels_of,
 )
@@ -30,67 +31,12 @@ from fedpca_sklearn import (
 )
 
 
-def assert_is_pca_of(pca, X, k=None, weight=None, dtype=np.float64):
-    """All fitted attributes against the oracle; in float32 only the results are rounded."""
-    o = Oracle(X, weight)
-    tol = TOL if dtype == np.float64 else 1e-5
-    exist = min(o.n_rows, o.d)
-    k = exist if k is None else min(k, exist)
-    assert pca.n_components_ == k
-    assert pca.n_samples_ == pca.n_samples_seen_ == o.n_rows
-    assert pca.components_.shape == (k, o.d)
-    assert pca.components_.dtype == pca.r_factor_.dtype == dtype
-    V = pca.components_.astype(np.float64)
-    assert_allclose(V @ V.T, np.eye(k), atol=tol)
-    for r in o.gapped_ranks(k):
-        assert sine_of_orthonormal(V[:r], o.components[:r]) <= tol
-    assert_allclose(pca.singular_values_, o.s[:k], rtol=0, atol=tol * o.s[0])
-    exact = pca.subspace_.singular_values
-    assert_allclose(exact, o.s[: len(exact)], rtol=0, atol=TOL * o.s[0])
-    dof = max(o.n - 1, o.n / 2)
-    total = o.scatter / dof
-    assert_allclose(pca.explained_variance_, o.s[:k] ** 2 / dof, rtol=0, atol=2 * tol * total)
-    ratio = o.s[:k] ** 2 / o.scatter if o.scatter else np.zeros(k)
-    assert_allclose(pca.explained_variance_ratio_, ratio, rtol=0, atol=2 * tol)
-    rest = np.sum(o.s[k:] ** 2) / dof / max(o.d - k, 1)
-    assert_allclose(pca.noise_variance_, rest, rtol=tol, atol=tol * total)
-    rounding = 4 * np.finfo(dtype).eps
-    assert_allclose(pca.mean_, o.mean, rtol=rounding, atol=rounding * np.sqrt(total))
-    assert_allclose(pca.subspace_.scatter, o.scatter, rtol=TOL)
-    assert pca.subspace_.n_samples == pytest.approx(o.n, rel=1e-12)
-    assert_is_factor_of(pca.r_factor_, o.gram, tol)
-
-
-def assert_is_factor_of(R, gram, tol=TOL):
-    """Trapezoidal, non-negative on the diagonal, and every column as exact as its own size."""
-    R = R.astype(np.float64)
-    assert_array_equal(np.tril(R, -1), 0)
-    assert np.all(np.diag(R) >= 0)
-    assert_is_gram(R.T @ R, gram, tol)
-
-
 def entries(m, d):
     """Numbers on and above the diagonal of an m x d trapezoid."""
     return sum(d - i for i in range(min(m, d)))
 
 
 # -------------------------------------------------------------------- exactness
-
-
-@examples
-@given(rows_of_clients(st.integers(1, 24), sparse=True), st.sampled_from([None, 1, 3]))
-def test_blocks_in_any_order_at_any_time_give_fit(drawn, k):
-    X, clients, d = drawn.X, drawn.clients, drawn.X.shape[1]
-    k = None if k is None else min(k, d)
-    pca = DistributedPCA(k)
-    for rows, options, seen, weight in drawn.calls():
-        pca.partial_fit(rows, **options)
-        assert_is_pca_of(pca, X[seen], k, weight)
-    want = DistributedPCA(k).fit(X, clients=clients, sample_weight=drawn.weight)
-    assert pca.clients_ == want.clients_ == sorted(set(clients.tolist()))
-    if len(X) > d + 1 and not drawn.sparse:  # of full rank: the factor is unique
-        assert_allclose(pca.r_factor_, want.r_factor_, atol=1e-7)
-    assert pca.communication_.floats_pooled == np.count_nonzero(X)
 
 
 KINDS = {
@@ -120,23 +66,6 @@ def test_difficult_rows_are_exact(kind, shape):
 def test_many_features_and_many_rows_are_exact(sizes, d, mean):
     X, clients = unlike_sites(np.random.default_rng(2), sizes, d)
     assert_is_pca_of(DistributedPCA(5).fit(X + mean, clients=clients), X + mean, 5)
-
-
-def test_many_steps_do_not_pile_up_rounding():
-    X, clients = unlike_sites(np.random.default_rng(12), [500] * 6, 7)
-    pca = DistributedPCA(3)
-    for rows in np.array_split(np.arange(len(X)), 300):
-        pca.partial_fit(X[rows] + 1e8, clients=clients[rows])
-    assert_is_pca_of(pca, X + 1e8, 3)
-
-
-@pytest.mark.parametrize("value", [0.1, 1e6 / 3, 1e8 / 3, 1e200])
-@pytest.mark.parametrize("s", [1, 3])
-def test_identical_rows_with_weights_give_zeros_not_rounding(value, s):
-    weight = np.random.default_rng(0).uniform(0.1, 3, 60) if value < 1e200 else None
-    pca = DistributedPCA(2, n_clients=s).fit(np.full((60, 3), value), sample_weight=weight)
-    assert_array_equal(pca.explained_variance_ratio_, 0)
-    assert_allclose(pca.singular_values_, 0, atol=1e-15 * value)
 
 
 def test_a_far_client_of_hardly_any_weight_does_no_harm():

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler, scale
 from fedpca_sklearn import (
     PETRELS,
     AnalyzeGauss,
-    AvailablePairs,
     ConditionalFill,
     ContributionBounds,
     FederatedPCA,
@@ -26,7 +25,6 @@ from fedpca_sklearn import (
     StreamingPCA,
     Subspace,
     SubspaceMerge,
-    parallel_analysis,
 )
 
 X, CLASS = load_wine(return_X_y=True)
@@ -40,15 +38,6 @@ def of_low_rank(n_sites, d=20, seed=0):
     Z = rng.standard_normal((200 * n_sites, 2)) * [3, 2]
     rows = Z @ V + 0.3 * rng.standard_normal((200 * n_sites, d))
     return rows, np.repeat(range(n_sites), 200), V, rng
-
-
-def test_counts_by_pairs_would_be_those_of_noise():
-    """Why "parallel" and "mle" are refused: of independent columns pairs show several."""
-    noise = np.random.default_rng(1).standard_normal((300, 20))
-    holes = np.where(np.random.default_rng(2).random(noise.shape) < 0.4, np.nan, noise)
-    pairs = FederatedPCA(2, missing=AvailablePairs()).fit(holes)
-    assert parallel_analysis(FederatedPCA(2).fit(noise).subspace_).n_components == 0
-    assert parallel_analysis(pairs.subspace_).n_components > 3
 
 
 @pytest.mark.parametrize(
@@ -70,16 +59,6 @@ def test_sparse_rows_are_filled_as_dense_ones_and_stay_sparse(dtype, merge, monk
     assert_allclose(sparse.noise_variance_, dense.noise_variance_, rtol=1e2 * tol)
     assert np.isnan(given.data).sum() == np.isnan(rows).sum()
     assert len(shapes) > 3
-
-
-def test_missing_entries_are_shares_of_rows_that_fade():
-    """The noise of filled rows, where a client's rows count for fewer than they are."""
-    rows, sites, V, rng = of_low_rank(4)
-    holes = np.where(rng.random(rows.shape) < 0.3, np.nan, rows)
-    fading = StreamingPCA(4, half_life=100)
-    pca = FederatedPCA(2, missing=ConditionalFill(), estimator=fading).fit(holes, clients=sites)
-    assert sine(pca.components_, V) < 0.1
-    assert_allclose(pca.noise_variance_, 0.09, rtol=0.1)
 
 
 def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
@@ -227,13 +206,3 @@ def test_directions_that_were_cut_before_columns_are_scaled(k):
             pca = make(cut, r, scale=True)
     true = PCA(r).fit(StandardScaler().fit_transform(CANCER)).explained_variance_
     assert np.abs(pca.explained_variance_ / true - 1).max() > 0.07
-
-
-@pytest.mark.parametrize("extra", [1, 5, 10])
-def test_directions_that_were_cut_of_scaled_columns_serve(extra):
-    site = StreamingPCA(3, oversampling=extra, scale=True)
-    sites = [site.fit(CANCER[i::2]).subspace_ for i in range(2)]
-    pca = FederatedPCA.from_subspaces(sites, 3, scale=True)
-    true = PCA(3).fit(StandardScaler().fit_transform(CANCER)).explained_variance_
-    assert_allclose(pca.explained_variance_, true, rtol=5e-3)
-    FederatedPCA(3, estimator=site, scale=True).fit(CANCER, clients=HALVES)

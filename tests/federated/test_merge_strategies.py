@@ -135,9 +135,6 @@ def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
 
 
 E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
-
-
-E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
 BAD = [
     (([],), {}, "at least one Subspace"),
     ((["a"],), {}, r"got str as subspaces\[0\]"),

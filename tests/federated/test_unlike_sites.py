@@ -147,40 +147,6 @@ def test_a_summary_that_no_rows_have_blinds_nobody():
         assert sine(found.components, expected.components) < 1e-9
 
 
-def test_large_sites_count_what_they_have_unless_others_have_far_less():
-    sizes = [60, 60, 60, 60, 60, 120, 240, 480]
-    parts = [Subspace.from_rows(honest(i, n=n)[0]) for i, n in enumerate(sizes)]
-    merge = RobustMerge()
-    assert merge.merge(parts, RANK).n_samples == sum(sizes)
-    claim = parts[0].decay(11)
-    merge.merge([*parts[:5], claim], RANK)
-    assert list(merge.suspects_) == [5]
-    assert merge.merge([*parts[:5], claim], RANK).n_samples == 6 * 60
-
-
-@pytest.mark.parametrize("factor", [1e-100, 1e8, 1e100])
-def test_neither_units_nor_order_matter(factor):
-    order = np.random.default_rng(0).permutation(SITES)
-    for kind, parts, rank in (
-        (RobustMerge, attacked("rotated", {0, 5}), RANK),
-        (NoiseAwareMerge, [Subspace.from_rows(x) for x in sites(means=2.0)[0]], 3),
-    ):
-        places = [i for i in order if i < len(parts)]
-        scaled = [
-            Subspace(s.components, factor * s.singular_values, factor * s.mean, s.n_samples,
-                     factor**2 * s.scatter)
-            for s in (parts[i] for i in places)
-        ]  # fmt: skip
-        merge, other = kind(), kind()
-        a, b = merge.merge(parts, rank), other.merge(scaled, rank)
-        assert sine(a.components, b.components) < 1e-9
-        if kind is RobustMerge:
-            assert {int(places[i]) for i in other.suspects_} == {0, 5} == set(merge.suspects_)
-        else:
-            v, w = (np.array([*m.noise_variances_.values()]) for m in (merge, other))
-            assert_allclose(w, v[places] * factor**2, rtol=1e-9)
-
-
 def test_at_most_as_many_are_left_out_as_may_be_bad():
     parts = attacked("rotated", {0, 2, 3})
     for max_bad, n in ((0, 11), (1, 10), (3, 8), (5, 8)):

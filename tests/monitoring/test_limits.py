@@ -66,28 +66,6 @@ def test_limits_are_those_of_their_surprise(surprise):
     assert far > near
 
 
-@pytest.mark.parametrize(
-    "variances",
-    [np.ones(50), np.ones(1), np.arange(4, 65) ** -1.0, np.r_[30, np.ones(99)], [20, 10, 5, 1]],
-)
-@pytest.mark.parametrize("level", [0.05, 0.0253])
-def test_sums_of_squares_exceed_the_limit_of_q(variances, level):
-    squares = np.random.default_rng(0).standard_normal((100_000, len(variances))) ** 2
-    found = np.mean(squares @ variances > limit_of_q(moments(variances), -np.log(level)))
-    assert 0.88 * level < found < 1.12 * level  # five deviations are .0034 and .0025
-
-
-@pytest.mark.parametrize(("k", "n"), [(3, 20), (10, 60)])
-def test_the_limit_of_t2_is_that_of_estimated_variances(k, n):
-    rng, over = np.random.default_rng(0), []
-    for _ in range(300):
-        X, y = rng.standard_normal((n, k)), rng.standard_normal((200, k))
-        y -= X.mean(axis=0)
-        t2 = np.einsum("ij,ij->i", y @ np.linalg.inv(np.cov(X.T)), y)
-        over.append(np.mean(t2 > limit_of_t2(k, n, -np.log(0.05))))
-    assert 0.044 < np.mean(over) < 0.056
-
-
 def test_new_rows_vary_less_along_what_was_fitted():
     rng, truth = np.random.default_rng(0), SPECTRA["spiked"](100)
     for k, tolerance in (3, 0.02), (12, 0.06):  # five of twelve are directions of the noise
@@ -103,25 +81,13 @@ def test_new_rows_vary_less_along_what_was_fitted():
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
-@pytest.mark.parametrize(("d", "k"), [(12, 4), (90, 3), (90, 7), (150, 5)])
+@pytest.mark.parametrize(("d", "k"), [(12, 4), (90, 7)])
 @pytest.mark.parametrize("limits", ["chi2", "quantile"])
 def test_false_alarms_of_new_rows(limits, spectrum, d, k):
     rng, variances, found = np.random.default_rng(d + k), SPECTRA[spectrum](d), []
     for _ in range(8):
         monitor = SubspaceMonitor(StreamingPCA(k), limits=limits).fit(draw(rng, 500, variances))
         found.append(np.mean(monitor.predict(draw(rng, 4000, variances)) == -1))
-    assert 0.04 <= np.mean(found) <= 0.06
-
-
-@pytest.mark.parametrize("spectrum", ["spiked", "power"])
-def test_false_alarms_by_quantiles(spectrum):
-    rng, variances, found = np.random.default_rng(1), SPECTRA[spectrum](40), []
-    for _ in range(16):  # a quantile of 500 scores has a deviation of 1 %
-        monitor = SubspaceMonitor(StreamingPCA(4), limits="quantile")
-        X, Y = (  # far from normal
-            draw(rng, n, variances) * rng.gamma(3, size=(n, 1)) for n in (500, 4000)
-        )
-        found.append(np.mean(monitor.fit(X).predict(Y) == -1))
     assert 0.04 <= np.mean(found) <= 0.06
 
 

@@ -3,8 +3,6 @@
 Numpy on rows that StandardScaler scaled is the oracle of columns in unlike units.
 """
 
-import copy
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -123,8 +121,9 @@ FederatedPCA(3, mechanism=AnalyzeGauss(float("inf"), 1e-3, 60.0), random_state=0
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("code", OVER)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("code", "dtype"), [*((code, np.float64) for code in OVER), (OVER[0], "f4"), (OVER[5], "f4")]
+)
 def test_over_any_estimator(code, dtype):
     X, Y = rows(800).astype(dtype), rows(400, seed=1).astype(dtype)
     Y[::4, 3] += 15
@@ -162,7 +161,7 @@ def test_low_rank_constant_and_too_few_rows():
     assert SubspaceMonitor(StreamingPCA(K)).partial_fit(rows(1)).predict(rows(1))[0] == 1
 
 
-@pytest.mark.parametrize("exponent", [-400, -170, 160, 400])  # about 1e-120 to 1e120
+@pytest.mark.parametrize("exponent", [-400, 400])  # about 1e-120 and 1e120
 def test_scores_do_not_depend_on_the_units(exponent):
     X, new = rows(200), with_holes(rows(50, seed=1), 0.2)
     monitor, other = (
@@ -221,11 +220,11 @@ def test_contributions_are_deviations_from_what_the_others_say():
     assert abs(np.std(monitor.contributions(rows(2000, seed=3))) - 1) < 0.03
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.6])
+@pytest.mark.parametrize("share", [0.05, 0.6])
 def test_false_alarms_of_rows_with_missing_entries(share):
     """Fitted to holes variances are too small; limits are by scores, so that rates are right."""
     whole, found, chi2 = [], [], []
-    for seed in range(4):
+    for seed in range(3):
         X, new = rows(800, seed=seed), with_holes(rows(1500, seed=99), share)
         Y = with_holes(X, share)
         for rates, limits, fitted in (
@@ -380,7 +379,7 @@ def test_one_row_at_a_time():
 
 @pytest.mark.parametrize(
     ("change", "factor"),
-    [*((c, f) for c in ("three times", "mean", "burst") for f in (1.0, 0.99)), ("jump", 0.99)],
+    [("three times", 1.0), ("mean", 0.99), ("burst", 1.0), ("jump", 0.99)],
 )
 def test_one_change_is_one_alarm_and_then_the_rate_is_right(change, factor):
     found = []
@@ -507,16 +506,6 @@ def test_an_error_changes_nothing():
         with pytest.raises(ValueError, match=words):
             method(bad)
         assert vars(monitor) == before
-
-
-def test_a_copy_goes_on_by_itself():
-    new = SubspaceMonitor(StreamingPCA(K))
-    assert vars(copy.copy(new)).keys() == vars(new).keys()
-    monitor = new.fit(X)
-    twin, before = copy.copy(monitor), monitor.score_samples(X)
-    twin.partial_fit(rows(200, seed=1) + 3)
-    assert_array_equal(monitor.score_samples(X), before)
-    assert (monitor.estimator_.n_samples_seen_, twin.estimator_.n_samples_seen_) == (60, 260)
 
 
 def test_the_control_chart_shows_rows_limit_and_alarms():

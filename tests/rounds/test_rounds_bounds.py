@@ -30,11 +30,6 @@ def rounds_of_lemma_4_1(eps, n, r, ratio, eps_0=None):
     return ceil(constant * log(start) / log(1 / ratio))
 
 
-def interval_of_lemma_4_2(eps, values, r):
-    low = (1 - 4 * eps**2) * values[0] - eps**2 * values[r] - eps * values[r - 1]
-    return low, (1 + eps) * values[0]
-
-
 def theorem_4_4(t, eps_init, change, no_lev):
     """First line of the bound, for t > 1."""
     tail = change * sum(0.3**i for i in range(1, t))
@@ -63,41 +58,18 @@ def over_the_air(values, r, n_rounds, noise, seed, start=None):
     return sine(model.components_, np.eye(len(values))[:r]), model.singular_values_[0] ** 2
 
 
-@pytest.mark.parametrize("tail", ["flat", "falling"])
-@pytest.mark.parametrize("ratio", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize("eps", [0.3, 1e-2, 1e-5])
-@pytest.mark.parametrize(("n", "r"), [(40, 2), (60, 8)])
-def test_lemmas_4_1_and_4_2_bound_subspace_and_eigenvalue(n, r, eps, ratio, tail):
-    values = spectrum(n, r, ratio, tail)
-    noise = 0.999 * noise_of_lemma_4_1(eps, n, values, r)
-    low, high = interval_of_lemma_4_2(eps, values, r)
-    n_rounds = rounds_of_lemma_4_1(eps, n, r, ratio)
-    runs = [over_the_air(values, r, n_rounds, noise, seed) for seed in range(10)]
-    # from a random start with probability .9: three standard deviations of ten trials
-    assert sum(error > eps for error, _ in runs) <= 10 * 0.1 + 3 * sqrt(10 * 0.1 * 0.9)
-    assert all(low <= value <= high for error, value in runs if error <= eps)
-    for eps_0 in (0.1, 0.9):
-        n_rounds = rounds_of_lemma_4_1(eps, n, r, ratio, eps_0)
-        start = start_at(eps_0, n, r)
-        for seed in range(3):
-            error, value = over_the_air(values, r, n_rounds, noise, seed, start)
-            assert error <= eps
-            assert low <= value <= high
-
-
-@pytest.mark.parametrize("ratio", [0.985, 0.989])
-def test_lemma_4_1_fails_as_printed_where_all_eigenvalues_are_near(ratio):
+def test_lemma_4_1_fails_as_printed_where_all_eigenvalues_are_near():
     # allowed: R < .99. At rest the noise leaves sigma_c / sqrt(sigma_r^2 - sigma_i^2) along each of
     # the n - r other directions: sqrt(n - r) times that is more than eps, from any start, however
     # long. The condition on the noise lacks the gap, which Hardt and Price (2014) have in theirs.
-    n, r, eps = 60, 8, 1e-2
+    n, r, eps, ratio = 60, 8, 1e-2, 0.985
     values = np.concatenate([np.ones(r), np.full(n - r, ratio)])
     noise = 0.999 * noise_of_lemma_4_1(eps, n, values, r)
     at_rest = noise * sqrt(n - r) / sqrt(1 - ratio**2)
     assert at_rest > eps
     start = start_at(0.1, n, r)
     for n_rounds in (rounds_of_lemma_4_1(eps, n, r, ratio, 0.1), 400):
-        errors = [over_the_air(values, r, n_rounds, noise, seed, start)[0] for seed in range(3)]
+        errors = [over_the_air(values, r, n_rounds, noise, seed, start)[0] for seed in range(2)]
         assert min(errors) > eps
     # with the gap in place of sigma_r
     less = noise * (1 - ratio)
@@ -276,18 +248,13 @@ def over_bound(n, r, alpha, *, missing, outliers, noise, step, eps_init, n_batch
     ("n", "r", "alpha", "missing", "outliers", "noise", "step", "eps_init", "holds"),
     [
         (200, 2, 400, 0.002, 0.002, 0.01, 0.0, 0.5, True),
-        (200, 2, 400, 0.01, 0.01, 0.01, 0.05, 0.2, True),
-        (200, 4, 400, 0.01, 0.01, 0.02, 0.1, 0.3, True),
         (200, 4, 400, 0.05, 0.05, 0.02, 0.1, 0.3, True),
-        (200, 2, 400, 0.1, 0.1, 0.02, 0.1, 0.3, True),
         (200, 2, 400, 0.01, 0.01, 0.1, 0.1, 0.7, True),
         # Remark 4.5 starts by the r-SVD of a batch without outliers
-        (200, 2, 1000, 0.002, 0.002, 0.003, 0.0, None, True),
         (200, 2, 1000, 0.002, 0.002, 0.003, 0.05, None, True),
         # and eps_init = 0.01 * 0.3: with as many missing as Theorem 4.4 was found to hold for, the
         # second error is above .3 eps_init, by less than ten times. no-lev does not hide it here.
         (200, 2, 1000, 0.002, 0.0, 1e-4, 0.0, None, True),
-        (200, 2, 400, 0.05, 0.0, 1e-4, 0.0, None, False),
         (200, 2, 400, 0.1, 0.0, 1e-4, 0.0, None, False),
         # the experiments: two rows a component, a tenth missing: the factor is .4, not .3
         (1000, 30, 60, 0.1, 0.0, 1e-3, 0.0, 0.5, False),

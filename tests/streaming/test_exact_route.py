@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import peak_bytes, sine_of_orthonormal
+from helpers import peak_bytes, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
@@ -12,13 +12,6 @@ from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn.streaming import _sizes
 
 one_thread = threadpool_limits.wrap(1, user_api="blas")
-
-
-def of_rows(X, weight=None):
-    """Singular values and right singular vectors of weighted rows about their mean."""
-    w = np.ones(len(X)) if weight is None else weight
-    Z = np.sqrt(w)[:, None] * (X - w @ X / w.sum())
-    return np.linalg.svd(Z, full_matrices=False)[1:]
 
 
 def counts(n, d, density, seed=0):
@@ -44,7 +37,7 @@ def test_streams_are_exact_up_to_some_twenty_features_a_direction(kind, cuts):
     pca = StreamingPCA(r)
     for start, stop in zip([0, *cuts], [*cuts, X.shape[0]], strict=True):
         pca.partial_fit(X[start:stop])
-    s, V = of_rows((X.toarray() if sp.issparse(X) else X).astype(float))
+    _, s, V = svd_of(X)
     assert sine_of_orthonormal(pca.components_, V[:r]) < 1e-8
     assert_allclose(pca.singular_values_, s[:r], rtol=1e-11)
 
@@ -57,7 +50,7 @@ def test_few_rows_of_many_features_are_exact(n, d, dtype, form):
     X = (rng.standard_normal((n, d)) + 5).astype(dtype)  # no strong directions: a cut would show
     r, tol = min(3, n - 1), 1e-9 if dtype == np.float64 else 1e-3
     for w in (None, rng.integers(1, 4, n).astype(float)):
-        s, V = of_rows(X.astype(float), w)
+        _, s, V = svd_of(X, w)
         pca = StreamingPCA(3).fit(form(X), sample_weight=w)
         assert_allclose(pca.singular_values_[:r], s[:r], rtol=tol)
         assert sine_of_orthonormal(pca.components_[:r], V[:r]) < tol

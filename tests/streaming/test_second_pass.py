@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import svd_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -27,21 +28,13 @@ def in_batches(X, size=250, **options):
     return model
 
 
-def of_rows(X, weight=None, center=True):
-    """Squares of singular values, and right singular vectors, of weighted rows."""
-    w = np.ones(len(X)) if weight is None else weight
-    mean = np.average(X.astype(float), axis=0, weights=w) * center
-    _, s, V = np.linalg.svd(np.sqrt(w)[:, None] * (X - mean), full_matrices=False)
-    return s**2, V
-
-
 def assert_bounded(model, X, r, most=np.inf, weight=None, center=True):
     """What the model says of its errors holds, and is at most so much."""
-    squares, V = of_rows(X, weight, center)
+    _, s, V = svd_of(X, weight, center)
     error = subspace_distance(model.components_, V[:r])
     assert error <= model.subspace_error_bound_ <= most
     low, high = model.explained_variance_interval_.T * (model.subspace_.n_samples - 1)
-    assert np.all((low <= squares[:r]) & (squares[:r] <= high))
+    assert np.all((low <= s[:r] ** 2) & (s[:r] ** 2 <= high))
     return error
 
 

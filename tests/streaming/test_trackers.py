@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from tracker_helpers import centred_row_by_row, fading, fed, planted, trackers
 
-from fedpca_sklearn import GROUSE, PETRELS, OjaPCA, excess_error
+from fedpca_sklearn import GROUSE, PETRELS, excess_error
 
 centred = pytest.mark.parametrize("center", [True, False])
 
@@ -163,19 +163,6 @@ def test_what_comes_before_is_forgotten(model, kind):
     assert sine(model.fit(np.concatenate([before, after])).components_, V) < 0.2
 
 
-@each("PAST(3, random_state=0)", "PETRELS(3, random_state=0)")
-def test_a_row_of_any_size_is_forgotten(model):
-    B = planted(1)[1]
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((3000, 3)) * [3, 2, 1.5] @ B + 0.1 * rng.standard_normal((3000, 20))
-    X[500] = 1e12 * rng.standard_normal(20)
-    X[501] *= 1e-3
-    model = clone(model).set_params(forgetting_factor=0.95, center=False)
-    assert sine(model.partial_fit(X[:502]).components_, B) > 0.5
-    # 1e24 times the variance, times .95 for each of 2,500 rows, is nothing
-    assert sine(model.partial_fit(X[502:]).components_, B) < 3 * 0.1 / 1.5 * np.sqrt(20 * 0.05)
-
-
 @trackers()
 @pytest.mark.parametrize("scale", [1e-120, 1e8, 1e120])
 @pytest.mark.parametrize("n", [7, 200])  # those of a start, and more
@@ -251,18 +238,6 @@ def test_by_default_noise_averages_out_over_all_rows(model, share):
     assert sine(model.components_, V) < 2 * 2 * 0.25 / 2 * np.sqrt(30 / count)
 
 
-def test_oja_forgets_what_was_weak():
-    # 40 rows in the dark along other directions, and then the day
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        Q = np.linalg.qr(rng.standard_normal((20, 20)))[0]
-        day = np.r_[3, 2.5, 2, 1.5, 1, np.full(15, 0.3)]
-        X = rng.standard_normal((200, 20)) * day @ Q
-        X[:40] = 0.05 * rng.standard_normal((40, 20)) * day[::-1] @ Q
-        # k / n for the best of n rows; half of them count, and steps leave as much again
-        assert excess_error(X, OjaPCA(5).fit(X).components_) < 4 * 5 / 160
-
-
 # ------------------------------------------------------------------------------ missing entries
 
 
@@ -278,7 +253,7 @@ FederatedSubspaceTracker(4, n_clients=3, robust=False, n_rounds=4, init_rounds=1
 
 
 @each(*AFFINE)
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("mean", [0.0, 100.0])
 def test_rows_of_an_affine_subspace_are_found_exactly(model, mean):
     X, V = planted(1600, 30, 4, noise=0.0, mean=mean)
     point = X.mean(axis=0)

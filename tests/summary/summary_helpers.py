@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from helpers import as_dense
+from helpers import as_dense, svd_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -107,12 +107,8 @@ def oracle(X, w=None, center=True):
     X = as_dense(X)
     w = np.ones(len(X)) if w is None else np.asarray(w, dtype=np.float64)
     X, w = X[w > 0], w[w > 0]
-    mean = np.zeros(X.shape[1])
-    for _ in range(2 if center else 0):  # the second pass removes the rounding of the first
-        mean = mean + w @ (X - mean) / w.sum()
-    Z = np.sqrt(w)[:, None] * (X - mean)
-    s, Vt = np.linalg.svd(Z, full_matrices=False)[1:]
-    return w.sum(), mean, np.sum(Z * Z), s, Vt
+    mean, s, Vt = svd_of(X, w, center)
+    return w.sum(), mean, s @ s, s, Vt
 
 
 def column_squares(X, w=None, center=True):

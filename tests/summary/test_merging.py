@@ -79,25 +79,6 @@ def test_merge_equals_svd_of_pooled_rows(rows, cuts, method, fan_in, apart, mixe
 
 
 @each_method
-def test_sites_of_unequal_rank_in_different_directions(method):
-    """Nothing may be lost by keeping only as many directions as the widest site has."""
-    rng, d = np.random.default_rng(0), 300 if method == "auto" else 20
-    ranks, sites = (1, 4, 2, 0, 6), []
-    for i, rank in enumerate(ranks):
-        rows = rng.standard_normal((30, max(rank, 1))) * (rank > 0)
-        sites.append(rows @ random_basis(rng, max(rank, 1), d) + 0.3 * i)
-    parts = [Subspace.from_rows(site) for site in sites]
-    assert [part.n_components for part in parts] == list(ranks)
-    merged = merge_subspaces(parts, method=method)
-    # all shifts lie on one line, which is the fourteenth direction
-    assert merged.n_components == 14
-    assert_summarises(merged, np.concatenate(sites))
-    again = merge_subspaces([merged] * 5, method=method)
-    assert again.n_components == 14
-    assert subspace_distance(again.components, merged.components) <= 1e-9
-
-
-@each_method
 def test_float32_basis_that_becomes_float64_is_valid_as_float64(method):
     basis = (random_basis(np.random.default_rng(0), 4, 9) * (1 + 1e-6)).astype(np.float32)
     coarse = Subspace(basis, [4.0, 3.0, 2.0, 1.0], np.zeros(9), 20, 40.0)

@@ -378,18 +378,6 @@ def test_blocks_of_more_rows_than_columns_of_which_few_directions_are_kept(solve
     assert_summarises(subspace, X)
 
 
-@pytest.mark.parametrize("d", [20, 300])
-@each_solver
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_fewer_rows_than_components(n, solver, d):
-    X = np.random.default_rng(0).standard_normal((n, d)) + 5
-    subspace = updated(Subspace.empty(d), X, max_keep=10, svd_solver=solver)
-    assert subspace.n_components == n - 1
-    assert_allclose(subspace.singular_values, oracle(X)[3][: n - 1], rtol=1e-10)
-    more = make_rows(40, d)
-    assert_summarises(updated(subspace, more, svd_solver="auto"), np.concatenate([X, more]))
-
-
 @each_solver
 @pytest.mark.parametrize(("n", "d"), [(60, 12), (20, 300)])
 @pytest.mark.parametrize("block_size", [7, 1000])
@@ -415,23 +403,15 @@ def test_a_summary_is_an_immutable_value():
     X = make_rows(60, 300)
     V, s, mean = np.eye(2, 3), np.array([2.0, 1.0]), np.zeros(3)
     told = Subspace(V, s, mean, 5, 6.0)
+    before = told.to_bytes()
     V[:], s[:], mean[:] = 7, 7, 7
-    assert_array_equal(told.components, np.eye(2, 3))
-    assert_array_equal(told.singular_values, [2, 1])
-    assert_array_equal(told.mean, 0)
+    assert told.to_bytes() == before
     subspace = Subspace.from_rows(X[:30])
     before = subspace.to_bytes()
-    made = [
-        subspace.update(X[30:], 3, forgetting_factor=0.9),
-        subspace.decay(0.5),
-        subspace.truncate(2),
-    ]
-    assert subspace.to_bytes() == before
-    for twin in (pickle.loads(pickle.dumps(subspace)), copy.deepcopy(subspace)):
-        assert twin.to_bytes() == before
-        assert_summarises(twin.update(X[30:]), X)
-        made.append(twin)
-    for piece in (told, subspace, *made):
+    made = [subspace.update(X[30:], 3), subspace.decay(0.5), subspace.truncate(2)]
+    twins = pickle.loads(pickle.dumps(subspace)), copy.deepcopy(subspace)
+    assert subspace.to_bytes() == twins[0].to_bytes() == twins[1].to_bytes() == before
+    for piece in (told, subspace, *made, *twins):
         with pytest.raises(dataclasses.FrozenInstanceError):
             piece.n_samples = 3.0
         for name in ("components", "singular_values", "mean"):
@@ -506,13 +486,6 @@ def test_covariance_above_256_features_has_the_exact_diagonal(convert):
     assert_allclose(np.diag(shards.get_covariance()), np.diag(covariance), rtol=1e-10)
     # residuals of columns are likelier than one for all
     assert pca.score(later) > PCA(10).fit(X).score(later)
-
-
-def test_covariance_up_to_256_features_is_that_of_scikit_learn():
-    X = units(d=256)
-    ours, theirs = StreamingPCA(10).fit(X), PCA(10, svd_solver="full").fit(X)
-    assert_allclose(ours.get_covariance(), theirs.get_covariance(), atol=1e-10)
-    assert_allclose(ours.score(X), theirs.score(X), rtol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -27,26 +27,20 @@ VALUES = {
 FEW = "must be an integer from 0 to"
 TABLE = f"""
 Subspace | from_rows(ones((2, 5)), -1) | n_components must | got -1
-Subspace | from_rows(ones((2, 5)), 2.5) | n_components must | got 2.5
 S | update(ones((2, 5)), -40) | n_components must | got -40
-S | update(ones((2, 5)), "3") | n_components must | got '3'
 S | truncate(-1) | n_components must | got -1
-S | truncate(2.5) | n_components must | got 2.5
 S | update(ones((2, 6))) | X has 6 features, expected 5
 S | update(np.full((2, 5), nan)) | X contains NaN
 S | update(np.full((2, 5), inf)) | X contains infinity
 S | update(ones((0, 5))) | 0 sample
 S | update(ones(5)) | Expected 2D array
 S | update(ones((2, 5)), forgetting_factor=0) | forgetting_factor | got 0
-S | update(ones((2, 5)), forgetting_factor=1.1) | forgetting_factor | 1.1
 S | update(ones((2, 5)), sample_weight=[1, -1]) | sample_weight
 S | update(ones((2, 5)), sample_weight=[1]) | ample_weight
 S | update(ones((2, 5)), sample_weight=[1, nan]) | NaN
 S | decay(-0.5) | weight | got -0.5
-S | decay(inf) | weight | got inf
 S._replace(n_samples=1e300) | decay(1e10) | weight=10000000000.0 is too large
 Subspace | empty(0) | n_features | got 0
-Subspace | empty(2.5) | n_features | got 2.5
 Subspace | from_estimator(PCA()) | PCA has no components_
 Subspace | from_estimator(object()) | object has no components_
 merge_subspaces | __call__([]) | subspaces must | at least one Subspace, got none
@@ -59,33 +53,23 @@ merge_subspaces | __call__(TWO, method="svdd") | method must be | 'gram' | got '
 merge_subspaces | __call__(TWO, method=["svd"]) | method must be | 'gram' | got ['svd']
 merge_subspaces | __call__(TWO, -1) | n_components must be | got -1
 merge_subspaces | __call__(TWO, 1.5) | n_components must be | got 1.5
-merge_subspaces | __call__(TWO, 0.0) | n_components must be | got 0.0
 merge_subspaces | __call__(TWO, nan) | n_components must be | got nan
 merge_subspaces | __call__(TWO, "mle") | n_components must be | got 'mle'
 merge_subspaces | __call__(TWO, weights=[1.0]) | weights must | 2 subspaces, got 1
-merge_subspaces | __call__(TWO, weights=[1.0] * 3) | weights must | 2 subspaces, got 3
 merge_subspaces | __call__(TWO, weights=[1.0, -1.0]) | weights must be non-negative
 merge_subspaces | __call__(TWO, weights=[1.0, nan]) | weights must be finite
 merge_subspaces | __call__(TWO, weights=1.0) | weights must | 1-D
 merge_subspaces | __call__(TWO, weights=["one", 2]) | weights must be real numbers, got ['one', 2]
 merge_subspaces | __call__(TWO, weights={{"a": 1}}) | weights must be real numbers, got {{'a': 1}}
-SubspaceMerge(fan_in=2) | merge([]) | subspaces must | at least one Subspace, got none
-SubspaceMerge(fan_in=2) | merge([S, ORIGIN]) | all centred or all not
-SubspaceMerge(fan_in=2) | merge(TWO, -1) | n_components must be | got -1
 SubspaceMerge("svdd") | merge(TWO) | 'method' | must be | 'gram' | Got 'svdd'
 SubspaceMerge(fan_in=2.5) | merge(TWO) | 'fan_in' | must be | Got 2.5
 Subspace | __call__(**FIVE, model=(6, False, (), 0.0)) | model.n_components {FEW} 5, got 6
 Subspace | __call__(**FIVE, model=(-1, False, (), 0.0)) | model.n_components
-Subspace | __call__(**FIVE, model=(2.5, False, (), 0.0)) | model.n_components
 Subspace | __call__(**FIVE, model=(nan, False, (), 0.0)) | model.n_components
-Subspace | __call__(**FIVE, model=("3", False, (), 0.0)) | model.n_components
 Subspace | __call__(**FIVE, model=(4, False, (0, 1), 0.0)) | model.n_components {FEW} 3, got 4
 Subspace | __call__(**FIVE, model=(3, 2, (), 0.0)) | model.scale must be True or False, got 2
-Subspace | __call__(**FIVE, model=(3, None, (), 0.0)) | model.scale
 Subspace | __call__(**FIVE, model=(3, False, (5,), 0.0)) | model.partial_out {FEW} 4, got 5
 Subspace | __call__(**FIVE, model=(3, False, (1, 1), 0.0)) | model.partial_out must hold none of 5 columns twice
-Subspace | __call__(**FIVE, model=(0, False, range(5), 0.0)) | model.partial_out must hold none of 5 columns twice
-Subspace | __call__(**FIVE, model=(3, False, (), -1.0)) | model.error_bound
 Subspace | __call__(**FIVE, model=(3, False, (), nan)) | model.error_bound
 Subspace | __call__(**FIVE, model=(3, False, ())) | model must be
 Subspace | __call__(**ABOUT_ZERO, model=(2, True, (), 0.0)) | centered=True
@@ -95,7 +79,6 @@ Subspace | __call__(**FIVE, feature_names=tuple("abacd")) | feature_names must d
 Subspace | __call__(**FIVE, site="a", sites=["a", "b"]) | site='a' must be the only one of sites
 Subspace | __call__(**FIVE, sites="north") | sites must be a collection
 Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0)) | privacy must be
-Subspace | __call__(**FIVE, privacy=(-1.0, 1e-5, 3.0, "A", "client")) | privacy.epsilon
 Subspace | __call__(**FIVE, privacy=(nan, 1e-5, 3.0, "A", "client")) | privacy.epsilon
 Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0, "A", "client")) | privacy.delta
 Subspace | __call__(**FIVE, privacy=(1.0, 1e-5, -3.0, "A", "client")) | privacy.row_norm

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import peak_bytes
+from helpers import peak_bytes, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
@@ -19,15 +19,6 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn._kernels import precision, scatter
 from fedpca_sklearn.summary import _exact
-
-
-def spectrum(X, weight=None):
-    """Directions and singular values of rows about their mean, by numpy in extended precision."""
-    w = np.ones(len(X)) if weight is None else np.asarray(weight)
-    Z = X.astype(np.longdouble) - X[0]
-    Z -= (w @ Z) / w.sum()
-    _, s, V = np.linalg.svd((np.sqrt(w)[:, None] * Z).astype(np.float64), full_matrices=False)
-    return V, s
 
 
 def by_batches(model, X, n):
@@ -57,7 +48,7 @@ def asked(monkeypatch):
 def test_a_mean_far_from_zero_costs_no_digit(n_batches, far):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1200, 20)) * np.linspace(1, 3, 20) + far
-    s = spectrum(X)[1][:5]
+    s = svd_of(X)[1][:5]
     parts = [Subspace.from_rows(part) for part in np.array_split(X, 40)]
     for found in (
         by_batches(StreamingPCA(5), X, n_batches).singular_values_,
@@ -73,7 +64,7 @@ def test_many_batches_have_few_eigenproblems(asked, alpha):
     StreamingPCA(3).fit(iter(np.array_split(X, 300)))
     assert len(asked) <= 4
     model = by_batches(StreamingPCA(3), X, 60)
-    V, s = spectrum(X)
+    _, s, V = svd_of(X)
     assert len(asked) <= 8
     assert_allclose(model.singular_values_, s[:3], rtol=1e-13)
     assert subspace_distance(model.components_, V[:3]) < 1e-12 / min(1 - s[3] / s[2], 1)
@@ -94,7 +85,7 @@ HARD = {
 def test_where_a_sum_is_not_certain_directions_are_kept(kind, n_components):
     X = HARD[kind](np.random.default_rng(0).standard_normal((2000, 30)))
     model = by_batches(StreamingPCA(n_components), X, 20)
-    _, s = spectrum(X)
+    s = svd_of(X)[1]
     r = model.n_components_
     # of what a decomposition of all rows resolves
     assert_allclose(model.singular_values_, s[:r], rtol=1e-9, atol=1e-14 * s[0])
@@ -133,14 +124,14 @@ def test_a_stream_that_forgets_is_certain_of_what_it_shows(forgetting_factor):
         past += len(part)
         if i % 4 == 3:
             w = forgetting_factor ** np.arange(past - 1, -1, -1.0)
-            assert_allclose(model.singular_values_, spectrum(X[:past], w)[1][:3], rtol=1e-9)
+            assert_allclose(model.singular_values_, svd_of(X[:past], w)[1][:3], rtol=1e-9)
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25, 1e-6])
 def test_known_eigenvalues_are_there(weight):
     X = make_power_law(300, 20, alpha=1.0, random_state=0)
     known = StreamingPCA(3).fit(X)._state.subspace.decay(weight)._leading.certainty
-    lam = spectrum(X)[1] ** 2 * weight
+    lam = svd_of(X)[1] ** 2 * weight
     assert_allclose(known.known, lam[known.count - 1], rtol=1e-12)
     assert known.rounding < 1e-13 * lam[0]
     assert known.least < 1e-4 * lam[0]
@@ -158,7 +149,7 @@ def test_roundings_of_parts_add_up():
 def test_directions_of_few_rows_fade_as_their_weights():
     X = np.random.default_rng(0).standard_normal((5, 8))
     faded = Subspace.from_rows(X).decay(0.25)
-    V, s = spectrum(X, np.full(5, 0.25))
+    _, s, V = svd_of(X, np.full(5, 0.25))
     assert_allclose(faded.singular_values, s[:4], rtol=1e-13)
     assert subspace_distance(faded.components, V[:4]) < 1e-13
 
@@ -200,7 +191,7 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, ask
     steep = X @ np.diag(10.0 ** -np.linspace(0, 12, D))
     pca = StreamingPCA(60).fit(steep)
     assert asked == [60]
-    assert_allclose(pca.singular_values_, spectrum(steep)[1][:60], rtol=1e-9)
+    assert_allclose(pca.singular_values_, svd_of(steep)[1][:60], rtol=1e-9)
     solved = []
     monkeypatch.setattr(scatter, "eigh_top", lambda *a, **k: solved.append(a))
     monkeypatch.setattr(precision, "_sample_of", lambda *a: None)  # it would have said so
@@ -208,7 +199,7 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, ask
     pca = StreamingPCA(R).fit(steep)
     assert asked == [60, R, R]
     assert not solved
-    assert_allclose(pca.singular_values_, spectrum(steep)[1][:R], rtol=1e-6)
+    assert_allclose(pca.singular_values_, svd_of(steep)[1][:R], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])

@@ -17,7 +17,6 @@ from fedpca_sklearn import (
     Complete,
     FadingChannel,
     GaussianChannel,
-    Graph,
     LeftVectorMerge,
     LeftVectors,
     PerfectChannel,
@@ -32,7 +31,6 @@ from fedpca_sklearn import (
 examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
 seeds = st.integers(0, 2**31 - 1)
 every_method = pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
-every_exact = pytest.mark.parametrize("method", ["merge", "power"])
 
 
 # ------------------------------------------------------------------------------ data and helpers
@@ -120,6 +118,15 @@ def assert_valid(model, X, tol=1e-10):
     assert_allclose(model.noise_variance_, rest, atol=1e-9 * total)
 
 
+def holds_a_column(array, X):
+    """Whether rows or columns of an array are a column of X, up to shift and scale."""
+    vectors = [v for A in (np.atleast_2d(array), np.atleast_2d(array).T) for v in A]
+    vectors = np.array([v for v in vectors if v.shape == (len(X),) and np.ptp(v) > 0])
+    if not len(vectors):
+        return False
+    return bool((np.abs(np.corrcoef(vectors, X.T)[: len(vectors), len(vectors) :]) > 0.9999).any())
+
+
 # --------------------------------------------------------------------------------- exact methods
 
 
@@ -132,17 +139,24 @@ def assert_valid(model, X, tol=1e-10):
     r=st.integers(1, 3),
     method=st.sampled_from(["merge", "power"]),
     topology=st.sampled_from([None, "complete", "ring", "star"]),
-    n_jobs=st.sampled_from([None, 2]),
+    options=st.fixed_dictionaries({"n_jobs": st.sampled_from([None, 2]), "center": st.booleans()}),
 )
 def test_exact_methods_are_pca_of_any_rows_groups_and_topology(
-    seed, n, d, p, r, method, topology, n_jobs
+    seed, n, d, p, r, method, topology, options
 ):
     X, rng = rows(n, d, seed), np.random.default_rng(seed)
     cuts = np.sort(rng.choice(np.arange(1, d), p - 1, replace=False))
     groups = np.split(rng.permutation(d), cuts)
-    model = vertical(r, method, feature_groups=groups, topology=topology, n_jobs=n_jobs).fit(X)
-    assert_equals_pca(model, X, r, tol=1e-7)
-    assert_valid(model, X)
+    model = vertical(r, method, feature_groups=groups, topology=topology, **options).fit(X)
+    if options["center"]:
+        assert_equals_pca(model, X, r, tol=1e-7)
+        assert_valid(model, X)
+    else:
+        s, V = np.linalg.svd(X)[1:]
+        assert sine(model.components_, V[:r]) < 1e-7
+        assert_allclose(model.singular_values_, s[:r], rtol=1e-7)
+        assert_allclose(model.transform(X), X @ model.components_.T)
+        assert_array_equal(model.mean_, 0)
     for columns, want in zip(model.feature_groups_, groups, strict=True):
         assert_array_equal(columns, want)
     assert model.disagreement_ <= 1e-8 * (topology is not None)
@@ -185,6 +199,7 @@ EDGES = {
     "more than rows": (rows(4, 9), 6),
     "one row": (rows(1), 3),
     "constant": (np.ones((5, 8)), 3),
+    "unlike variances": (rows(40, 4, mean=0) @ rows(4, 4, 1, 0) * [1, 1, 1e-6, 5e-7], 4),
 }
 
 
@@ -204,18 +219,6 @@ def test_components_without_variance_complete_a_basis(method, name):
     assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-6)
     if method != "vfedpca" and total:
         assert sine(V[:rank], np.linalg.svd(Z)[2][:rank]) < 1e-8
-
-
-@every_exact
-def test_components_are_orthonormal_where_variances_differ_much(method):
-    rng = np.random.default_rng(0)
-    Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    X = rng.standard_normal((40, 4)) * [1, 1, 1e-6, 5e-7] @ Q
-    model = vertical(4, method).fit(X)
-    V = model.components_
-    assert_allclose(V @ V.T, np.eye(4), atol=1e-10)
-    scores = (X - X.mean(axis=0)) @ V.T
-    assert_allclose(model.explained_variance_, np.var(scores, axis=0, ddof=1), rtol=1e-8)
 
 
 def test_fewer_local_components_are_worse_by_no_more_than_is_left_out():
@@ -310,27 +313,16 @@ def test_a_channel_that_does_not_serve_is_named(channel, topology, words):
 
 
 @every_method
-def test_an_option_that_a_method_does_not_know_cannot_be_given(method):
-    for name in OPTIONS - METHODS[method]().get_params().keys():
-        with pytest.raises(TypeError, match=name):
-            VerticalFederatedPCA(1, method=method, **{name: 1})
-        with pytest.raises(ValueError, match=name):
-            VerticalFederatedPCA(1, method=METHODS[method]()).set_params(**{f"method__{name}": 1})
-
-
-@every_method
-@pytest.mark.parametrize("topology", [None, "complete", "ring", "star"])
-def test_strings_stand_for_objects_with_their_defaults(method, topology):
-    objects = {None: "server", "complete": Complete(), "ring": Ring(), "star": Star()}
-    by_name = vertical(2, method, feature_groups=4, topology=topology).fit(rows())
+@pytest.mark.parametrize(
+    ("name", "topology"),
+    [(None, "server"), ("complete", Complete()), ("ring", Ring()), ("star", Star())],
+)
+def test_strings_stand_for_objects_with_their_defaults(method, name, topology):
+    by_name = vertical(2, method, feature_groups=4, topology=name).fit(rows())
     model = vertical(2, method, feature_groups=4)
-    model.set_params(method=METHODS[method](), topology=objects[topology]).fit(rows())
+    model.set_params(method=METHODS[method](), topology=topology).fit(rows())
     assert_array_equal(model.components_, by_name.components_)
     assert model.communication_ == by_name.communication_
-    A = np.array([[0, 1, 0, 1], [1, 0, 1, 0]] * 2)
-    if topology == "ring":
-        model.set_params(topology=Graph(A)).fit(rows())
-        assert_array_equal(model.components_, by_name.components_)
 
 
 # ------------------------------------------------------------------------------------- "vfedpca"
@@ -340,22 +332,6 @@ def test_strings_stand_for_objects_with_their_defaults(method, topology):
 def test_one_client_gives_the_exact_components(topology, scaling):
     options = {"local_iterations": 300, "topology": topology, "weight_scaling": scaling}
     assert_equals_pca(vertical(feature_groups=1, **options).fit(rows()), rows())
-
-
-@every_method
-def test_random_state_does_not_matter_in_the_end(method):
-    X, options = rows(), {"feature_groups": 3, "local_iterations": 2000}
-    models = [vertical(1, method, **options, random_state=i).fit(X) for i in range(2)]
-    assert_same(*models, 1e-8)
-
-
-@pytest.mark.parametrize("r", [1, 2, 5, 8])
-def test_vfedpca_gives_valid_components_of_any_number(r):
-    X = rows()
-    model = vertical(r, feature_groups=5).fit(X)
-    assert model.components_.shape == (r, 8)
-    assert_valid(model, X)
-    assert np.all(model.explained_variance_ <= leading(X, r).explained_variance_ * (1 + 1e-9))
 
 
 def test_a_method_of_ones_own():
@@ -385,12 +361,8 @@ def test_a_method_of_ones_own():
 @every_method
 def test_refit_forgets(method):
     X = rows()
-    model = vertical(method=method, feature_groups=3).fit(rows(30, 5, seed=1))
-    log = model.communication_
-    model.fit(X)
+    model = vertical(method=method, feature_groups=3).fit(rows(30, 5, seed=1)).fit(X)
     fresh = clone(model).fit(X)
     assert_same(model, fresh, 1e-15)
     assert model.communication_ == fresh.communication_
-    assert model.communication_ is not log
-    assert model.n_features_in_ == 8
-    assert model.n_iter_ == fresh.n_iter_
+    assert (model.n_features_in_, model.n_iter_) == (8, fresh.n_iter_)
