@@ -10,7 +10,7 @@ import scipy.special
 
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
-from ._sparse_recovery import Complement, recover
+from ._sparse_recovery import recover
 
 # The automatic xi over the norm of white noise that would have the projected rows' decile.
 _XI = 0.3
@@ -70,24 +70,20 @@ class Search(NamedTuple):
 
 
 def start_of_support(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
-    """Coordinates of rows without the sparse part.
-
-    With "auto", xi comes from the lower decile of the projected rows, which outliers raise only a
-    little.
-    """
-    sparse = sparse_part(Z, V, xi)
-    return coordinates(Z - sparse, V)[0]
+    """Coordinates of rows without the sparse part."""
+    return coordinates(Z - sparse_part(Z, V, xi), V)[0]
 
 
 def sparse_part(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
     """Modified compressed sensing of rows about the mean."""
-    if xi == "auto":
-        seen = ~np.isnan(Z)
-        projected = np.where(seen, Complement(seen, V)(np.where(seen, Z, 0.0)), np.nan)
-        bounds = _XI * deviations_of_rows(projected) * np.sqrt(seen.sum(axis=1))
-    else:
-        bounds = np.full(len(Z), float(xi))
+    bounds = _bounds if xi == "auto" else np.full(len(Z), float(xi))
     return recover(Z, V, bounds, _GAP, _ITERATIONS)[0]
+
+
+def _bounds(projected: np.ndarray) -> np.ndarray:
+    """The automatic xi of each row: from the lower decile, which outliers raise only a little."""
+    entries = np.sum(~np.isnan(projected), axis=1)
+    return _XI * deviations_of_rows(projected) * np.sqrt(entries)
 
 
 def search_rows(
