@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import with_callbacks
 from .._base.sources import is_stream
@@ -45,23 +44,17 @@ class FederatedSubspaceTracker(TrackerRounds):
         Rows of all clients after which the subspace is updated. "auto": as in `SubspaceTracker`.
     n_rounds : int, default=10
         Rounds of the power method for a batch; L of [1]_.
-    init_rounds : int, default=50
-        Rounds of a start at random: in the first batch with "svd", or before it with "altproj".
-    init : {"auto", "svd", "altproj"} or array-like of shape (k, n_features), default="auto"
+    init : {"auto", "svd", "altproj"}, array-like of shape (k, n_features) or FirstSubspace, \
+            default="auto"
         "auto": "altproj" if ``robust``, else "svd". "svd": the first batch is filled with zeros,
         outliers included. "altproj": each client takes the outliers out of its rows of the first
         batch by `AlternatingProjections`, and rounds find the subspace of what is left. An array:
-        rows that span the first subspace.
-    init_size : int or "auto", default="auto"
-        Rows of all clients in the first batch with "altproj"; each client needs five for each
-        component. "auto": ``max(batch size, 5 n_components, 100)``.
+        rows that span the first subspace. `FirstSubspace` says of how many rows and rounds.
     robust : bool, default=True
         Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
-    xi : float or "auto", default="auto"
-        As in `RobustSubspaceTracker`.
-    support_threshold : float or "auto", default="auto"
-        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`, but
-        that the deviation of a feature is from a sum of logarithms, which few outliers move little.
+    support_threshold : float, "auto" or OutlierSupport, default="auto"
+        As in `RobustSubspaceTracker`, but that with "auto" the deviation of a feature is from a sum
+        of logarithms, which few outliers move little.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`, but for one model. No message more, except where a batch may tell
         of a change: then rounds for it alone.
@@ -122,12 +115,9 @@ class FederatedSubspaceTracker(TrackerRounds):
     _: KW_ONLY
     batch_size: int | Literal["auto"] = "auto"
     n_rounds: int = allowed(AT_LEAST_ONE, default=10)
-    init_rounds: int = allowed(AT_LEAST_ONE, default=50)
-    init: Any = allowed(StrOptions({"auto", "altproj", "svd"}), "array-like", default="auto")
-    init_size: int | Literal["auto"] = "auto"
+    init: Any = "auto"
     robust: bool = allowed("boolean", default=True)
-    xi: float | Literal["auto"] = "auto"
-    support_threshold: float | Literal["auto"] = "auto"
+    support_threshold: Any = "auto"
     forgetting_factor: float | Literal["auto"] = "auto"
     half_life: float | None = None
     n_iter: int = 1

@@ -14,10 +14,14 @@ from .._kernels import linalg
 from .._kernels.too_large import check_squares
 from ..communication import CommunicationLog, Federation
 from ..summary import Subspace
-from ..tracking._decomposition import decompose, known_thresholds, outliers_removed
-from ..tracking._outliers import find_outliers
+from ..tracking._decomposition import (
+    OutlierSupport,
+    decompose,
+    known_thresholds,
+    outliers_removed,
+)
 from ..tracking._past import Misfit
-from ..tracking._stmiss import Filled, State, faded, residuals
+from ..tracking._stmiss import Filled, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker
 from ._batch_sums import (
     largest_eigenvalue,
@@ -39,7 +43,6 @@ class TrackerRounds(STMissTracker):
     support_threshold_: Any = computed()
     decompose = decompose
     n_rounds: int
-    init_rounds: int
     robust: bool
     channel: Any
     n_jobs: int | None
@@ -66,7 +69,7 @@ class TrackerRounds(STMissTracker):
             clients = [Client(client.label, client.rows - state.mean) for client in clients]
             start = self._start_from(state, state.basis)
             federation = self._federation(state)
-            V = start_without_outliers(federation, clients, start, self.init_rounds)
+            V = start_without_outliers(federation, clients, start, self._first_rounds)
             state = replace(state, basis=V)
         return state
 
@@ -89,11 +92,11 @@ class TrackerRounds(STMissTracker):
         """Outliers of each shard of m rows, and the thresholds of columns after them."""
         V, columns = state.basis, known_thresholds(state.threshold)
         full = m >= self._block_rows(V.shape[1], not state.summary.n_samples)
-        if self.support_threshold == "auto" and (full or columns is None):
+        support = self._support
+        if support.threshold == "auto" and (full or columns is None):
             rounds = partial(self._federation, state)
-            return find_by_sums(rounds, shards, V, self.xi, columns, state.n_rows)
-        options = V, self.xi, self.support_threshold, columns
-        calls = ((shard.label, shard.Z, *options) for shard in shards)
+            return find_by_sums(rounds, shards, V, support.xi, columns, state.n_rows)
+        calls = ((shard.label, shard.Z, support, V, columns) for shard in shards)
         found = list(Federation(self.n_jobs).map(_outliers_of, calls))
         return [mask for mask, _ in found], found[0][1]
 
@@ -122,9 +125,9 @@ class TrackerRounds(STMissTracker):
         rounds, clients = self._rounds_about("filled", state, filled)
         d = V.shape[1]
         started = state.summary.n_samples or len(state.basis) >= self._rank(d)
-        size = self._block_rows(d, not state.summary.n_samples)
-        before = faded(state.summary, int(filled.counts.sum()), size, self._factor)
-        n_rounds = self.n_rounds if started else self.init_rounds
+        m = int(filled.counts.sum())
+        before = state.summary.decay(self._weight_left(state, m, d))
+        n_rounds = self.n_rounds if started else self._first_rounds
         return r_svd_by_sums(rounds, clients, before, self._start_from(state, V), n_rounds)
 
     def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
@@ -139,9 +142,18 @@ class TrackerRounds(STMissTracker):
         return linalg.orthonormalised(np.concatenate([V, random.standard_normal((rank, d))])[:rank])
 
     @property
-    def _by_altproj(self) -> bool:
-        by_default = self.robust and isinstance(self.init, str) and self.init == "auto"
-        return by_default or super()._by_altproj
+    def _first_rounds(self) -> int:
+        """Rounds of a start at random."""
+        return self._first_subspace.n_rounds
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        absorb_after = self._support.absorb_after
+        if absorb_after not in (None, OutlierSupport().absorb_after):
+            raise ValueError(
+                f"absorb_after is not for {type(self).__name__}, whose server does not see where "
+                f"outliers are: it must be left out or None, got {absorb_after}."
+            )
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
         return outliers_removed(self, X) if self.robust else X
@@ -154,6 +166,8 @@ def _with_squares(label: Any, rows: np.ndarray) -> None:
     check_squares(rows)
 
 
-def _outliers_of(label: Any, Z: np.ndarray, *options: Any) -> tuple[np.ndarray, np.ndarray]:
+def _outliers_of(
+    label: Any, Z: np.ndarray, support: OutlierSupport, *by: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Local work of one client: where its rows have outliers."""
-    return find_outliers(Z, *options)
+    return support._outliers(Z, *by)

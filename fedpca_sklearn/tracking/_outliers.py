@@ -280,42 +280,6 @@ def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
     return np.where(falls, bounds[1 + best], OUTLIER_DEVIATIONS) / OUTLIER_DEVIATIONS
 
 
-def find_outliers(
-    Z: np.ndarray,
-    V: np.ndarray,
-    xi: float | Literal["auto"] = "auto",
-    threshold: float | Literal["auto"] = "auto",
-    least: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where rows about the mean have outliers; RST-miss without its last step, the debiasing.
-
-    Entries of the sparse part above a threshold. With "auto" the support comes from the residuals
-    of a least-squares fit to the entries outside of it, in turn: entries above six robust standard
-    deviations of their row, of all, and of their column if that has ten entries or more.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, d)
-        Rows about the mean, NaN where missing.
-    V : ndarray of shape (k, d)
-    xi, threshold : float or "auto"
-    least : ndarray of shape (d,), default=None
-        Thresholds of the columns from rows before, so that each row stands for itself.
-
-    Returns
-    -------
-    mask : ndarray of shape (m, d), bool
-    least : ndarray of shape (d,)
-        What an entry of a column had to exceed in any row.
-    """
-    if threshold != "auto":
-        sparse = sparse_part(Z, V, xi)
-        return np.abs(sparse) > threshold, np.full(Z.shape[1], float(threshold))
-    if least is not None:
-        return search_rows(Z, V, xi, least).mask, least
-    return search_batch(Z, V, start_of_support(Z, V, xi))
-
-
 def deviations_of_columns(R: np.ndarray) -> np.ndarray:
     """Standard deviation of each column by its median, or by its quartile; 0 of under ten entries.
 
