@@ -97,7 +97,7 @@ OWN = {
     OnlineDistributedPCA: 5,
     FederatedPowerPCA: 4,
     FederatedHeteroscedasticPCA: 4,
-    FederatedSubspaceTracker: 6,
+    FederatedSubspaceTracker: 5,
     FederatedScaler: 2,
     VerticalFederatedPCA: 3,
     VerticalFederatedKernelPCA: 2,

@@ -69,7 +69,7 @@ class OutlierSupport(BaseEstimator):
     absorb_after: int | None = allowed(AT_LEAST_ONE, None, default=1000)
 
     @classmethod
-    def of(cls, given: Any) -> OutlierSupport:
+    def _of(cls, given: Any) -> OutlierSupport:
         """The object that a value of ``support_threshold`` stands for."""
         return given if isinstance(given, cls) else cls(given)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ._outliers import (
     start_of_support,
     unused,
 )
-from ._stmiss import ALTPROJ_ROWS, ChangeDetection, State
+from ._stmiss import ALTPROJ_ROWS, State
 from ._stmiss_tracker import OUTLIERS, STMissTracker
 from ._support_warnings import warn_of_support
 
@@ -51,9 +51,6 @@ class RobustSubspaceTracker(STMissTracker):
         First subspace: by `AlternatingProjections` of the first rows, by an r-SVD of the first
         batch with zeros for missing entries, outliers included, or given by rows that span it.
         `FirstSubspace` says of how many rows.
-    support_threshold : float, "auto" or OutlierSupport, default="auto"
-        Entries of the sparse part above are outliers. "auto": it follows what the subspace leaves
-        of column and row, see Notes. `OutlierSupport` has all that says what an outlier is.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`: with "auto" the past counts unless the next rows say otherwise. 0:
         the subspace is that of the last batch alone, as in [1]_.
@@ -71,6 +68,9 @@ class RobustSubspaceTracker(STMissTracker):
         observed entries. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
         Keep the basis after every batch in ``subspaces_``, which grows with the stream.
+    support_threshold : float, "auto" or OutlierSupport, default="auto"
+        Entries of the sparse part above are outliers. "auto": it follows what the subspace leaves
+        of column and row, see Notes. `OutlierSupport` has all that says what an outlier is.
 
     Attributes
     ----------
@@ -137,18 +137,9 @@ class RobustSubspaceTracker(STMissTracker):
     True
     """
 
-    n_components: int | None = None
     _: KW_ONLY
-    batch_size: int | Literal["auto"] = "auto"
     init: Any = allowed(*OUTLIERS["init"], default="altproj")
     support_threshold: Any = allowed(*OUTLIERS["support_threshold"], default="auto")
-    forgetting_factor: float | Literal["auto"] = "auto"
-    half_life: float | None = None
-    n_iter: int = 1
-    fill: str = "conditional"
-    detect_changes: bool | ChangeDetection = False
-    center: bool = True
-    store_subspaces: bool = False
 
     robust = True
     outlier_mask_ = computed()

@@ -182,7 +182,7 @@ class FirstSubspace(BaseEstimator):
     n_rounds: int = allowed(AT_LEAST_ONE, default=50)
 
     @classmethod
-    def of(cls, given: Any) -> FirstSubspace:
+    def _of(cls, given: Any) -> FirstSubspace:
         """The object that a value of ``init`` stands for."""
         return given if isinstance(given, cls) else cls(given)
 
@@ -253,7 +253,7 @@ class ChangeDetection(BaseEstimator):
     )
 
     @classmethod
-    def of(cls, given: Any) -> ChangeDetection:
+    def _of(cls, given: Any) -> ChangeDetection:
         """The object that a value of ``detect_changes`` stands for."""
         return given if isinstance(given, cls) else cls()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import wraps
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,8 @@ from .._base.missing_entries import impute, score
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
@@ -73,6 +74,7 @@ OUTLIERS: dict = {
 }
 
 
+@with_parameters
 class STMissTracker(BlockTransformer):
     """Base of the trackers that fill a batch by the last subspace and take its r-SVD.
 
@@ -81,35 +83,30 @@ class STMissTracker(BlockTransformer):
     Where rows are not in one place, it takes their sums otherwise.
     """
 
-    _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "n_iter": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"svd"}), "array-like"],
-        "forgetting_factor": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "half_life": HALF_LIFE,
-        "fill": [StrOptions({"conditional", "subspace"})],
-        "detect_changes": ["boolean", InstanceOf(ChangeDetection)],
-        "center": ["boolean"],
-        "store_subspaces": ["boolean"],
-    }
+    n_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    _: KW_ONLY
+    batch_size: int | Literal["auto"] = allowed(StrOptions({"auto"}), AT_LEAST_ONE, default="auto")
+    init: Any = allowed(StrOptions({"svd"}), "array-like", default="svd")
+    forgetting_factor: float | Literal["auto"] = allowed(
+        StrOptions({"auto"}), Interval(Real, 0, 1, closed="both"), default="auto"
+    )
+    half_life: Any = allowed(*HALF_LIFE, default=None)
+    n_iter: int = allowed(AT_LEAST_ONE, default=1)
+    fill: str = allowed(StrOptions({"conditional", "subspace"}), default="conditional")
+    detect_changes: bool | ChangeDetection = allowed(
+        "boolean", InstanceOf(ChangeDetection), default=False
+    )
+    center: bool = allowed("boolean", default=True)
+    store_subspaces: bool = allowed("boolean", default=False)
+
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
     _takes_missing = True
-    change_points_: Any = computed(when="detect_changes")
-    outlier_mask_: Any
-    support_threshold_: Any
+    change_points_ = computed(when="detect_changes")
     robust = False
     impute = impute
     score = score
     fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
-    init: Any
-    support_threshold: Any
-    forgetting_factor: float | Literal["auto"]
-    half_life: Any
-    fill: str
-    detect_changes: bool | ChangeDetection
-    center: bool
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -299,7 +296,7 @@ class STMissTracker(BlockTransformer):
         size = self._block_rows(Y.shape[1], False)
         scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
-        changes = ChangeDetection.of(self.detect_changes)
+        changes = ChangeDetection._of(self.detect_changes)
         return changes._after(state, level, size, margin)
 
     # ---------------------------------------------------------------- the stream
@@ -312,7 +309,7 @@ class STMissTracker(BlockTransformer):
     @property
     def _first_subspace(self) -> FirstSubspace:
         """Where the tracker begins."""
-        return FirstSubspace.of(self.init)
+        return FirstSubspace._of(self.init)
 
     @property
     def _by_altproj(self) -> bool:
@@ -320,13 +317,13 @@ class STMissTracker(BlockTransformer):
         return self._first_subspace._is_by_altproj(self.robust)
 
     @property
-    def _support(self) -> OutlierSupport:
+    def _support(self: Any) -> OutlierSupport:
         """How outliers are found."""
-        return OutlierSupport.of(self.support_threshold)
+        return OutlierSupport._of(self.support_threshold)
 
     def _start(self, d: int) -> State:
         nothing = Subspace.empty(d, centered=self.center)
-        n_updates = ChangeDetection.of(self.detect_changes).n_updates
+        n_updates = ChangeDetection._of(self.detect_changes).n_updates
         V = self._first_subspace._basis(d)
         return State(nothing, np.zeros(d), V, updates_left=n_updates)
 

@@ -250,7 +250,7 @@ def here(estimator, parts, **changes):
     labels = [np.full(len(X), site, dtype=object) for site, X in zip(parts, rows, strict=True)]
     if hasattr(pca, "detect_changes"):  # batches of all sites follow each other
         size, n = pca.batch_size, len(rows)
-        start = clone(FirstSubspace.of(pca.init)).set_params(n_rows=n * size)
+        start = clone(FirstSubspace._of(pca.init)).set_params(n_rows=n * size)
         pca.set_params(batch_size=n * size, init=start)
         cut = [[np.split(x, range(size, len(x), size)) for x in z] for z in (rows, labels)]
         X, labels = (np.concatenate([b for bs in zip(*z, strict=True) for b in bs]) for z in cut)
