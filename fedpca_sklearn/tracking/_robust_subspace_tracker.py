@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -102,8 +102,8 @@ class RobustSubspaceTracker(STMissTracker):
     (`projected_sparse_recovery`), support by threshold, then least squares on what is not in it,
     and the r-SVD. With ``support_threshold="auto"`` support and least squares alternate until they
     agree. Time O(d k) a row and iteration, some 20 iterations, beyond `SubspaceTracker`; rows that
-    wait for a full batch are searched once. Memory O(d (m + k)), and a byte for each entry given
-    for ``outlier_mask_``.
+    wait for a full batch are searched whenever a result is read. Memory O(d (m + k)), and a byte
+    for each entry given for ``outlier_mask_``.
 
     What is left of a column in the rows so far says what an outlier is, so that an object may stay
     where it is. Where what is left of most rows is more than three times as large as it was, or
@@ -178,11 +178,9 @@ class RobustSubspaceTracker(STMissTracker):
         if columns is None or support.threshold != "auto":
             mask, columns = support._outliers(Z, V)
         else:
-            if not full:
-                return self._search(state, Z, columns).mask.copy(), columns
-            # of the whole batch at once: of parts, the last digits depend on who has looked when
             found = search_rows(Z, V, support.xi, columns)
-            self.__dict__.pop("_last_search", None)
+            if not full:
+                return found.mask, columns
             if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
             if not fits(found.typical_level):
@@ -212,36 +210,7 @@ class RobustSubspaceTracker(STMissTracker):
                 return anew
         return mask, columns
 
-    def _search(self, state: State, Z: np.ndarray, columns: np.ndarray) -> Search:
-        """Search of rows, but for those at their beginning that were searched just before.
-
-        Rows that wait come again with each new one, beside the same basis.
-        """
-        xi = self._support.xi
-        by = state.basis, state.n_rows, xi
-        last: _LastSearch | None = getattr(self, "_last_search", None)
-        if last is None or not last.is_of(by, Z):
-            found = search_rows(Z, state.basis, xi, columns)
-        else:
-            more = search_rows(Z[len(last.Z) :], state.basis, xi, columns)
-            found = Search(*map(np.concatenate, zip(last.found, more, strict=True)))
-        self._last_search = _LastSearch(by, Z, found)
-        return found
-
 
 def subspace_without_outliers(Z: np.ndarray, rank: int) -> np.ndarray:
     """Leading directions of the low-rank part that AltProj finds of rows about their mean."""
     return Subspace.from_rows(without_sparse_part(Z, rank), rank, center=False).components
-
-
-class _LastSearch(NamedTuple):
-    """What was searched last, by what, and what was found."""
-
-    by: tuple[np.ndarray, int, Any]
-    Z: np.ndarray
-    found: Search
-
-    def is_of(self, by: tuple[np.ndarray, int, Any], Z: np.ndarray) -> bool:
-        """Whether these rows begin with those, and are searched by the same."""
-        same = self.by[0] is by[0] and self.by[1:] == by[1:]
-        return same and np.array_equal(self.Z, Z[: len(self.Z)], equal_nan=True)
