@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -91,7 +90,7 @@ def search_rows(
 ) -> Search:
     """Outliers by thresholds of the columns that are known, each row by itself."""
     start = start_of_support(Z, V, xi)
-    mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
+    mask, R, _ = support(Z, V, start, columns, lower=True)
     known = np.where(np.isinf(columns), np.nan, columns)
     with np.errstate(over="ignore"):
         scaled = np.where(mask, np.nan, R) / np.where(known == 0, 1.0, known) * OUTLIER_DEVIATIONS
@@ -104,21 +103,8 @@ def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.nd
     What a subspace that is not known exactly fails to explain is large in all of a column or of a
     row, an outlier is not; it may be in up to half of a column and most of a row.
     """
-    found = np.zeros(Z.shape[1])
-
-    def columns(R: np.ndarray, kept: np.ndarray, C: np.ndarray) -> np.ndarray:
-        found[:] = thresholds_of_columns(kept, R, C @ V)
-        return found
-
-    mask, _ = _support(Z, V, start, columns, lower=False)
-    return mask, found
-
-
-def support_of_rows(
-    Z: np.ndarray, V: np.ndarray, start: np.ndarray, columns: np.ndarray
-) -> np.ndarray:
-    """Outliers by thresholds of the columns that a subspace not known exactly has left."""
-    return _support(Z, V, start, lambda R, kept, C: columns, lower=False)[0]
+    mask, _, columns = support(Z, V, start)
+    return mask, columns
 
 
 def thresholds_of_columns(
@@ -227,31 +213,34 @@ def _floor(kept: np.ndarray, fit: np.ndarray, factor: float = 1.0) -> float:
     return max(OUTLIER_DEVIATIONS * every, LEAST * size)
 
 
-def _support(
+def support(
     Z: np.ndarray,
     V: np.ndarray,
     C: np.ndarray,
-    columns: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    lower: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Entries above the thresholds of column and row, and residuals of a fit to the others.
+    known: np.ndarray | None = None,
+    lower: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entries above the thresholds of column and row, residuals of a fit to the others, and those.
 
-    Support and least squares alternate until they agree. ``lower``: with `lowered` thresholds, as
-    only normal noise is left.
+    Support and least squares alternate until they agree. Thresholds of the columns are the
+    ``known`` ones, or by the rows themselves. ``lower``: with `lowered` thresholds, as only normal
+    noise is left.
     """
     mask = np.zeros(Z.shape, dtype=bool)
     for _ in range(_ROUNDS):
-        R = Z - C @ V
+        fit = C @ V
+        R = Z - fit
         kept = np.where(mask, np.nan, R)
         rows = OUTLIER_DEVIATIONS * deviations_of_rows(kept)
-        limits = np.maximum.outer(rows, columns(R, kept, C))
+        columns = thresholds_of_columns(kept, R, fit) if known is None else known
+        limits = np.maximum.outer(rows, columns)
         if lower:
             limits *= lowered(np.abs(R), limits)[:, None]
         before, mask = mask, np.abs(R) > limits
         if np.array_equal(before, mask):
             break
         C, _ = coordinates(np.where(mask, np.nan, Z), V)
-    return mask, R
+    return mask, R, columns
 
 
 def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:

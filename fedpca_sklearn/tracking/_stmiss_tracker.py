@@ -198,7 +198,7 @@ class STMissTracker(BlockTransformer):
     @property
     def _measures(self) -> bool:
         """Whether the misfit of batches matters."""
-        return self._forgets_by_itself or self.fill == "conditional"
+        return self.fill == "conditional" or (self._forgets_by_itself and self.fill != "zeros")
 
     def _remember(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, State]:
         """State with what the batch says of noise, and the same with what counts of the past."""
@@ -252,7 +252,8 @@ class STMissTracker(BlockTransformer):
 
     def _fill(self, state: State, Y: np.ndarray) -> Filled:
         """Rows with missing entries filled in."""
-        return fill(Y, state.mean, state.basis, self._ridge_of(state))
+        V = state.basis[:0] if self.fill == "zeros" else state.basis
+        return fill(Y, state.mean, V, self._ridge_of(state))
 
     def _ridge_of(self, state: State) -> np.ndarray | None:
         """Ridge of the coordinates of a batch; no ridge for the first."""

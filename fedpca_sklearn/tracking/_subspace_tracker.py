@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.parameters import allowed, with_parameters
-from ._stmiss import Filled, State, fill
+from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
 
 __all__ = ["SubspaceTracker"]
@@ -98,18 +98,9 @@ class SubspaceTracker(STMissTracker):
                 "detect_changes needs fill='conditional' or fill='subspace', got fill='zeros'."
             )
 
-    @property
-    def _measures(self) -> bool:
-        return self.fill != "zeros" and super()._measures
-
     def _first(self, state: State, Y: np.ndarray) -> State:
         if not self.center:
             return state
         there = ~np.isnan(Y)
         total = np.where(there, Y, 0.0).sum(axis=0)
         return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
-
-    def _fill(self, state: State, Y: np.ndarray) -> Filled:
-        if self.fill == "zeros":
-            return fill(Y, state.mean, state.basis[:0])
-        return super()._fill(state, Y)
