@@ -124,7 +124,9 @@ def recover(
     sparse, gaps = np.zeros_like(Z), np.zeros(len(Z))
     Y = Z - fits.nearest(Z)
     xi = xi(np.where(seen, Y, np.nan)) if callable(xi) else xi
-    active = np.flatnonzero(_norms(Y) > np.maximum(xi, _ROUNDING * _norms(Z)))
+    active = np.flatnonzero(
+        np.linalg.norm(Y, axis=1) > np.maximum(xi, _ROUNDING * np.linalg.norm(Z, axis=1))
+    )
     if not len(active):
         return sparse, gaps
     fits, Y, xi = fits.of_rows(active), Y[active], xi[active, None]
@@ -139,7 +141,7 @@ def recover(
             p = clipped / step
             p -= fits.nearest(p)
             p /= np.maximum(1.0, np.abs(p).max(axis=1, keepdims=True))
-            lower = np.einsum("ij,ij->i", p, Y) - xi[:, 0] * _norms(p)
+            lower = np.einsum("ij,ij->i", p, Y) - xi[:, 0] * np.linalg.norm(p, axis=1)
             best = fits.nearest(S, Y, xi)
             upper = np.abs(best).sum(axis=1)
             open_rows = gaps[active] > tol  # a row that is finished stays as it is
@@ -149,10 +151,8 @@ def recover(
             if not more.any():
                 break
             if more.mean() < 0.8:
-                fits = fits.of_rows(more)
-                active, Y, xi, step, U, S, feasible = (
-                    of[more] for of in (active, Y, xi, step, U, S, feasible)
-                )
+                fits, active, Y, xi = fits.of_rows(more), active[more], Y[more], xi[more]
+                step, U, S, feasible = step[more], U[more], S[more], feasible[more]
         feasible -= S
         feasible *= _RELAXATION
         U += feasible
@@ -197,7 +197,3 @@ class Fits(NamedTuple):
         R *= np.maximum(1.0 - xi / np.maximum(norms, np.finfo(np.float64).tiny), 0.0)
         R += S
         return R
-
-
-def _norms(X: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ij,ij->i", X, X))

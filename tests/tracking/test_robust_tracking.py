@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers import PAPER, f1_score, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from fedpca_sklearn import (
     ChangeDetection,
@@ -116,6 +117,17 @@ def test_the_first_batch_of_auto_has_five_rows_a_component_and_at_least_100():
     changed = RobustSubspaceTracker(3).fit(X).set_params(init=np.eye(3, 9)).partial_fit(X)
     expected = RobustSubspaceTracker(3).fit(X).partial_fit(X)  # while rows wait none is taken
     assert_array_equal(changed.components_, expected.components_)
+
+
+def test_a_method_or_a_threshold_alone_stands_for_an_object_with_the_other_defaults():
+    stream = constant_stream(300, missing=0.1)
+    short = tracker(init=stream.V, support_threshold=5.0).fit(stream.X)
+    model = tracker(init=FirstSubspace(), support_threshold=OutlierSupport())
+    model.set_params(init__method=stream.V, support_threshold__threshold=5.0)
+    for name in ("components_", "mean_", "singular_values_", "outlier_mask_"):
+        assert_array_equal(getattr(clone(model).fit(stream.X), name), getattr(short, name))
+    by_default = tracker(init=FirstSubspace("auto"), support_threshold=OutlierSupport())
+    assert_array_equal(by_default.fit(stream.X).components_, tracker().fit(stream.X).components_)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
