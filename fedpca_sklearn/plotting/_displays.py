@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,14 @@ def named(estimator: Any, name: str | None) -> str:
     return type(estimator).__name__ if name is None else name
 
 
+@dataclass(eq=False, repr=False)
 class LineDisplay:
     """Base of the displays: a line through the `_points` of a subclass, with its labels."""
 
-    estimator_name: str | None
-    _xlabel: str
-    _ylabel: str
+    _: KW_ONLY
+    estimator_name: str | None = None
+
+    _xlabel = _ylabel = ""
     _drawstyle = "default"
     _marker = ""
 

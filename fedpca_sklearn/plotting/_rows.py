@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ class _StreamDisplay(LineDisplay):
     _xlabel = "rows"
 
     evaluation: StreamEvaluation
-    _: KW_ONLY
-    estimator_name: str | None = None
 
     @classmethod
     def from_estimator(
@@ -167,8 +165,6 @@ class ControlChartDisplay(LineDisplay):
 
     scores: Sequence[float]
     offset: float
-    _: KW_ONLY
-    estimator_name: str | None = None
 
     @classmethod
     def from_estimator(

@@ -27,12 +27,12 @@ class ScreeDisplay(LineDisplay):
         Share of the total variance along each component, of all rows.
     client_ratios : mapping, default=None
         Label of a client -> shares of the variance of its rows along its own components.
+    estimator_name : str, default=None
+        Name in the legend.
     cumulative : bool, default=False
         Whether a second line shows the share of the first components together.
     intervals : JackknifeIntervals, default=None
         Of as many components or fewer, drawn as a band about each line.
-    estimator_name : str, default=None
-        Name in the legend.
 
     Attributes
     ----------
@@ -64,7 +64,6 @@ class ScreeDisplay(LineDisplay):
     _: KW_ONLY
     cumulative: bool = False
     intervals: JackknifeIntervals | None = None
-    estimator_name: str | None = None
 
     @classmethod
     def from_estimator(

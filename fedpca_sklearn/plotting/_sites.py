@@ -56,8 +56,6 @@ class CommunicationDisplay(FittedDisplay):
     _needs = "be federated, with communication_"
 
     communication: Any
-    _: KW_ONLY
-    estimator_name: str | None = None
 
     def _points(self):
         log = self.communication
@@ -93,10 +91,10 @@ class RefinementDisplay(LineDisplay):
         The ``subspace_error_bound_`` of each; where it is inf nothing is drawn.
     errors : array-like of shape (n,), default=None
         The errors themselves, where they are known.
-    floats_pooled : int, default=None
-        Floats in the rows.
     estimator_name : str, default=None
         Name in the legend.
+    floats_pooled : int, default=None
+        Floats in the rows.
 
     Attributes
     ----------
@@ -124,7 +122,6 @@ class RefinementDisplay(LineDisplay):
     errors: Sequence[float] | None = None
     _: KW_ONLY
     floats_pooled: int | None = None
-    estimator_name: str | None = None
 
     @classmethod
     def from_estimator(
@@ -238,8 +235,6 @@ class SuspectsDisplay(FittedDisplay):
     _needs = "have evidence_, as FederatedPCA(merge=RobustMerge()) has"
 
     evidence: Mapping[Any, Any]
-    _: KW_ONLY
-    estimator_name: str | None = None
 
     def _points(self):
         return np.arange(len(self.evidence)), np.array([max(e) for e in self.evidence.values()])

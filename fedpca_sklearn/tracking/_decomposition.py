@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.missing_entries import fill_in
@@ -15,6 +14,7 @@ from .._kernels.sizes import slices_of
 from .._validation.intervals import AT_LEAST_ONE, Interval
 from .._validation.parameters import allowed, with_parameters
 from ._outliers import search_batch, search_rows, sparse_part, start_of_support
+from ._stmiss import TrackerPart
 
 # Rows that are searched for outliers at once, outside `fit`.
 ROWS_AT_ONCE = 64
@@ -22,7 +22,7 @@ _AUTO_OR_SIZE = StrOptions({"auto"}), Interval(Real, 0, None, closed="left")
 
 
 @with_parameters
-class OutlierSupport(BaseEstimator):
+class OutlierSupport(TrackerPart):
     """Which entries of a row are outliers, for the parameter ``support_threshold`` of a tracker.
 
     Entries of the sparse part of what the last subspace does not explain, above a threshold
@@ -67,15 +67,6 @@ class OutlierSupport(BaseEstimator):
     threshold: float | Literal["auto"] = allowed(*_AUTO_OR_SIZE, default="auto")
     xi: float | Literal["auto"] = allowed(*_AUTO_OR_SIZE, default="auto")
     absorb_after: int | None = allowed(AT_LEAST_ONE, None, default=1000)
-
-    @classmethod
-    def _of(cls, given: Any) -> OutlierSupport:
-        """The object that a value of ``support_threshold`` stands for."""
-        return given if isinstance(given, cls) else cls(given)
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
-        self._validate_params()
 
     def _outliers(
         self, Z: np.ndarray, V: np.ndarray, columns: np.ndarray | None = None

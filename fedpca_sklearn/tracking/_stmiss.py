@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -142,8 +142,21 @@ def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
     return linalg.orthonormalised(np.concatenate([V, more]))
 
 
+class TrackerPart(BaseEstimator):
+    """An object that says how a tracker does one thing, for one of its parameters."""
+
+    @classmethod
+    def _of(cls, given: Any) -> Self:
+        """The object that a value of the parameter stands for."""
+        return given if isinstance(given, cls) else cls(given)
+
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
+        self._validate_params()
+
+
 @with_parameters
-class FirstSubspace(BaseEstimator):
+class FirstSubspace(TrackerPart):
     """Where a tracker begins, for the parameter ``init`` of `RobustSubspaceTracker` and others.
 
     A method alone stands for an object with the other parameters' defaults. They are searched as
@@ -181,15 +194,6 @@ class FirstSubspace(BaseEstimator):
     )
     n_rounds: int = allowed(AT_LEAST_ONE, default=50)
 
-    @classmethod
-    def _of(cls, given: Any) -> FirstSubspace:
-        """The object that a value of ``init`` stands for."""
-        return given if isinstance(given, cls) else cls(given)
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
-        self._validate_params()
-
     @property
     def _is_given(self) -> bool:
         return not isinstance(self.method, str)
@@ -213,7 +217,7 @@ class FirstSubspace(BaseEstimator):
 
 
 @with_parameters
-class ChangeDetection(BaseEstimator):
+class ChangeDetection(TrackerPart):
     """Detection of changes of the subspace, for the parameter ``detect_changes`` of a tracker.
 
     After some updates the subspace is kept, until rows do not fit it any more, much as NORST [1]_
@@ -253,13 +257,9 @@ class ChangeDetection(BaseEstimator):
     )
 
     @classmethod
-    def _of(cls, given: Any) -> ChangeDetection:
+    def _of(cls, given: Any) -> Self:
         """The object that a value of ``detect_changes`` stands for."""
         return given if isinstance(given, cls) else cls()
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
-        self._validate_params()
 
     def _after(
         self, state: State, level: float, batch_size: int, margin: float = 0.0

@@ -40,6 +40,7 @@ from ._stmiss import (
     Filled,
     FirstSubspace,
     State,
+    TrackerPart,
     complete,
     fill,
     largest_square,
@@ -111,7 +112,7 @@ class STMissTracker(BlockTransformer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         for part in self.detect_changes, self.init, getattr(self, "support_threshold", None):
-            if isinstance(part, ChangeDetection | FirstSubspace | OutlierSupport):
+            if isinstance(part, TrackerPart):
                 part.validate()
         if self.half_life is None:
             return
