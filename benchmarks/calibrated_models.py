@@ -2,8 +2,11 @@
 
 - forgetting: `SubspaceTracker` by default and without forgetting, `StreamingPCA`; squared residuals
   of each batch of 40 rows beyond the model before it, over the least of the three, and of all rows
-  by the last model over those of PCA. Light sensors, digits, wine, and generators: sensors by day
-  and night, heavy tails, a change, a turn to and fro, a slow rotation, bursts.
+  by the last model over those of PCA. "both at best": of all subspaces between the best one of all
+  rows and that of the last 400, the least that the larger of two losses is over its least: of all
+  rows, and of every second one of the 400, which did not count. Light sensors, digits, wine, and
+  generators: sensors by day and night, heavy tails, a change, a turn to and fro, a slow rotation,
+  bursts.
 - missing: `ConditionalFill` at four sites by default, after ten rounds, and means; least and
   largest variance of the components over those of the whole rows, and excess error for these.
 - intervals: `jackknife_intervals` of sites of equal and unequal size, of one population and with
@@ -126,6 +129,20 @@ def losses(model, X):
     return ahead, loss(model, X)
 
 
+def both_at_best(X, k, window=400):
+    """The least, over subspaces between two, of the larger of their losses over the least ones."""
+
+    def best(S):
+        return np.linalg.eigh(S)[1][:, -k:]
+
+    Z, Y = X - X.mean(axis=0), X[-window:] - X[-window:].mean(axis=0)
+    every, fitted, judged = Z.T @ Z, Y[::2].T @ Y[::2], Y[1::2].T @ Y[1::2]
+    parts = every / np.trace(every), fitted / np.trace(fitted)
+    spaces = [best((1 - w) * parts[0] + w * parts[1]) for w in np.linspace(0, 1, 201)]
+    lost = [[np.trace(S) - np.sum((S @ V) * V) for S in (every, judged)] for V in spaces]
+    return float((np.array(lost) / np.min(lost, axis=0)).max(axis=1).min())
+
+
 def forgetting(quick):
     for name, X in streams(quick).items():
         k = 5 if X.shape[1] > 20 else 3
@@ -141,6 +158,7 @@ def forgetting(quick):
             "rows": name,
             **{f"next, {label}": ahead / least for label, (ahead, _) in found.items()},
             **{f"all, {label}": after / best for label, (_, after) in found.items()},
+            "both at best": both_at_best(X, k),
         }
 
 

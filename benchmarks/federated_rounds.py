@@ -26,6 +26,7 @@ from fedpca_sklearn import (
     FadingChannel,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
+    FirstSubspace,
     GaussianChannel,
     PerfectChannel,
     RobustSubspaceTracker,
@@ -170,7 +171,7 @@ def outliers_through_a_channel():
         model="piecewise", change_points=(), outliers=0.05, random_state=0
     )
     start = RobustSubspaceTracker(RANK, batch_size=BATCH, **PAPER).fit(stream.X[:150])
-    model = tracker(1e-3, init=start.components_).set_params(robust=True)
+    model = tracker(1e-3, init=FirstSubspace(start.components_)).set_params(robust=True)
     line, seconds = errors(model, stream, targets(stream))
     table("federated_rounds_outliers", [{"5 % outliers": 1e-3, "seconds": seconds, **shown(line)}])
 

@@ -17,6 +17,7 @@ from benchmarks._streams import PAPER
 from benchmarks._tools import load, peak_bytes, picture, table
 from fedpca_sklearn import (
     AlternatingProjections,
+    OutlierSupport,
     RobustSubspaceTracker,
     StreamingPCA,
     make_subspace_stream,
@@ -179,7 +180,7 @@ def video():
     X, n = data["X"].astype(float), int(data["n_train"])
     before = perf_counter()
     tracker = RobustSubspaceTracker(
-        2, forgetting_factor=1.0, fill="subspace", support_threshold=25.0
+        2, forgetting_factor=1.0, fill="subspace", support_threshold=OutlierSupport(25.0)
     ).fit(X[:n])
     low_rank, sparse = tracker.decompose(X[n:])
     share = (sparse != 0).mean(axis=1)

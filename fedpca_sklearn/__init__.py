@@ -61,8 +61,8 @@ _NAMES = {
     """,
     "summary": "PairMoments ParallelAnalysis Subspace merge_subspaces parallel_analysis",
     "tracking": """
-        AlternatingProjections ChangeDetection RobustSubspaceTracker SubspaceTracker
-        projected_sparse_recovery
+        AlternatingProjections ChangeDetection FirstSubspace OutlierSupport RobustSubspaceTracker
+        SubspaceTracker projected_sparse_recovery
     """,
     "vertical": """
         LeftVectorMerge LeftVectors PowerRounds VFedPCA VerticalFederatedKernelPCA

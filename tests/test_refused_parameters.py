@@ -95,8 +95,9 @@ FederatedPowerPCA(2, n_clients=2, random_state=0)
 FederatedSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False, random_state=0)
     init=ones((3, 8)) | init must have shape (k, 9)
     n_rounds: 0
-    init_rounds: 0
-    init_size: 0
+    init as n_rounds: FirstSubspace(n_rounds=0)
+    init as n_rows: FirstSubspace(n_rows=0)
+    support_threshold as absorb_after: OutlierSupport(absorb_after=50)
     forgetting_factor: 1.1
     detect_changes as threshold: ChangeDetection(threshold=-1.0)
     batch_size: 0
@@ -115,9 +116,12 @@ SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
     store_subspaces: 3.5
 RobustSubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
     init: eye(3, 8); ones(9)
-    init_size: 2.5
-    xi: -1.0; nan
+    init as n_rows: FirstSubspace(n_rows=2.5)
+    init as method: FirstSubspace('rows')
     support_threshold: -1.0; nan
+    support_threshold as threshold: OutlierSupport(-1.0); OutlierSupport(nan)
+    support_threshold as xi: OutlierSupport(xi=-1.0); OutlierSupport(xi=nan)
+    support_threshold as absorb_after: OutlierSupport(absorb_after=0)
 AlternatingProjections(3)
     n_components: 10
     threshold_scale: 0.0; nan
@@ -263,7 +267,11 @@ EXTREME = [
     ("OjaPCA(2, random_state=0)", "learning_rate", LARGE),
     ("AlternatingProjections(2)", "threshold_scale", LARGE),
     ("RobustSubspaceTracker(2)", "support_threshold", LARGE),
-    ("RobustSubspaceTracker(2)", "absorb_after", HUGE),
+    (
+        "RobustSubspaceTracker(2, support_threshold=OutlierSupport())",
+        "support_threshold__absorb_after",
+        HUGE,
+    ),
     ('VerticalFederatedKernelPCA(2, kernel="poly")', "gamma", LARGE),
     *((private, "mechanism__epsilon", LARGE) for private in PRIVATE),
     *((private, "mechanism__delta", TINY) for private in PRIVATE),

@@ -39,15 +39,15 @@ PersonalizedPCA(2, 1, random_state=0) | fit | 39 | 7181
 DistributedPCA(3) | fit | 23 | 272
 TruncatedDistributedPCA(3) | fit | 27 | 629
 OnlineDistributedPCA(3) | fit | 28 | 752
-FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 25 | 753
-FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 26 | 1723
-FederatedSubspaceTracker(3, random_state=0) | fit | 41 | 13364
+FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 25 | 748
+FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 26 | 1717
+FederatedSubspaceTracker(3, random_state=0) | fit | 40 | 10244
 FederatedScaler() | fit | 13 | 126
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 21 | 3448
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 17 | 184
-SubspaceTracker(3) | fit | 26 | 2494
-SubspaceTracker(3) | partial_fit | 26 | 1377
-RobustSubspaceTracker(3) | fit | 35 | 3100
+SubspaceTracker(3) | fit | 26 | 2185
+SubspaceTracker(3) | partial_fit | 26 | 1210
+RobustSubspaceTracker(3) | fit | 35 | 2191
 AlternatingProjections(3) | fit | 21 | 249
 GROUSE(3, random_state=0) | fit | 25 | 2500
 OjaPCA(3, random_state=0) | fit | 23 | 1468

@@ -148,7 +148,7 @@ _OF_THE_SERVER: dict[type, set[str]] = {
         "fill",
         "forgetting_factor",
         "half_life",
-        "init_size",
+        "init__n_rows",
         "store_subspaces",
     },
 }

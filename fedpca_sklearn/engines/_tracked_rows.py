@@ -18,7 +18,6 @@ from ..rounds._outlier_sums import Limits, sizes_of
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
-from ..tracking._outliers import find_outliers
 from ..tracking._past import misfits
 from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
@@ -74,8 +73,8 @@ class Model:
         mean, basis = rows[0], rows[1:]
         check_mean(mean, d, tracker.center)
         if len(basis):
-            given = 0 if isinstance(tracker.init, str) else len(tracker.init)
-            check_basis(basis, d, max(tracker._rank(d), given))
+            given = tracker._first_subspace._basis(d)
+            check_basis(basis, d, max(tracker._rank(d), len(given)))
         if (ridge < 0).any():
             raise RefusedError("a ridge must not be negative")
         return cls(mean, basis, ridge[1:] if ridge[0] else None)
@@ -130,15 +129,15 @@ class Cleaning:
         if not tracker.robust or not len(V):
             return np.zeros(Y.shape, dtype=bool)
         if self.limits is not None:
-            return self.limits.outliers(Z, V, tracker.xi)
-        if tracker.support_threshold == "auto":
+            return self.limits.outliers(Z, V, tracker._support.xi)
+        if tracker._support.threshold == "auto":
             raise RefusedError("thresholds are needed")
-        return find_outliers(Z, V, tracker.xi, tracker.support_threshold)[0]
+        return tracker._support._outliers(Z, V)[0]
 
 
 def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
     """Whether thresholds of outliers come from sums over all clients."""
-    return tracker.robust and tracker.support_threshold == "auto"
+    return tracker.robust and tracker._support.threshold == "auto"
 
 
 # -------------------------------------------------------------------- at a site
@@ -194,7 +193,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     refuse_channel(estimator.channel)
     tracker, center = estimator, estimator.center
     updates = estimator.n_iter + 1
-    rounds = max(estimator.n_rounds, estimator.init_rounds)
+    rounds = max(estimator.n_rounds, estimator._first_rounds)
 
     def batch_rows(d):
         return STMissTracker._block_rows(tracker, d, False)
@@ -242,7 +241,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
             raise RefusedError("the estimator finds no thresholds")
         Z, columns = dense(X) - by.model.mean, None if by.limits is None else by.limits.columns
         few = (~np.isnan(Z)).sum(axis=0) < min_rows  # a sum of few sizes would tell them
-        _, mask, logs = sizes_of(site, Z, by.model.basis, tracker.xi, columns)
+        _, mask, logs = sizes_of(site, Z, by.model.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
         return {"message": Moments().answer(RowsAtHand(logs))}
@@ -265,7 +264,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     return {
         "batch": task(batch, reads="summary", begins=True),
         "observed": task(observed, reads=OBSERVED),
-        "low_rank": task(low_rank, estimator.init_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
+        "low_rank": task(low_rank, estimator._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
         "filled": same(about_filled(filled), updates + 2),
         "misfits": same(about_filled(misfit), updates + 2),

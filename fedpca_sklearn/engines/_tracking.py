@@ -238,7 +238,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
         if self._by_altproj:
             rounds = self._sums(Y, {"times_scatter": "low_rank"})
             start = self._start_from(state, state.basis)
-            options = rounds, clients, state.mean, start, self.init_rounds
+            options = rounds, clients, state.mean, start, self._first_rounds
             basis = self._once("basis", lambda: power_method(*options).basis)
             state = replace(state, basis=basis)
         return state
@@ -260,7 +260,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
         """How outliers are found, and the thresholds of columns after them."""
         d = Y.shape[1]
         if not finds_thresholds(self):
-            return None, np.full(d, float(self.support_threshold))
+            return None, np.full(d, float(self._support.threshold))
         columns = known_thresholds(state.threshold)
         if columns is not None and len(Y) < self.largest:
             return Limits(True, columns), columns

@@ -1,15 +1,9 @@
 """Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
 
-from ._displays import (
-    CommunicationDisplay,
-    ControlChartDisplay,
-    RankDisplay,
-    RefinementDisplay,
-    ScreeDisplay,
-    SubspaceErrorDisplay,
-    SuspectsDisplay,
-)
 from ._plane import BiplotDisplay, LoadingsDisplay, ScoresDisplay
+from ._rows import ControlChartDisplay, RankDisplay, SubspaceErrorDisplay
+from ._scree import ScreeDisplay
+from ._sites import CommunicationDisplay, RefinementDisplay, SuspectsDisplay
 
 __all__ = [
     "BiplotDisplay",

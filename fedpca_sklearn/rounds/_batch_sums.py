@@ -68,7 +68,7 @@ def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.
     sums, probes = np.split(awaited_sum(federation, clients, Misfits(), reply), [4])
     hidden = _NOISE_IN_MISFIT * float(np.sqrt(np.mean(probes**2)))
     residual, square, free, entries = sums.tolist()
-    return Misfit(residual, square, free, entries, hidden)
+    return Misfit.of(residual, square, free, entries, hidden)
 
 
 def start_without_outliers(

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, replace
+from functools import partial
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
 
 from .._base.callbacks import with_callbacks
+from .._base.fitted import computed
 from .._base.sources import is_stream
 from .._dask import refuse_dask
+from .._kernels import linalg
+from .._kernels.too_large import check_squares
 from .._validation.intervals import AT_LEAST_ONE, InstanceOf
 from .._validation.parameters import allowed, with_parameters
-from ..communication import Channel, CommunicationLog
+from ..communication import Channel, CommunicationLog, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of, split_labels, without_column
-from ..tracking._stmiss import ChangeDetection, State
-from ..tracking._stmiss_tracker import without_times
-from ._owners import Labels
-from ._tracker_rounds import TrackerRounds
+from ..summary import Subspace
+from ..tracking._decomposition import (
+    OutlierSupport,
+    decompose,
+    known_thresholds,
+    outliers_removed,
+)
+from ..tracking._past import Misfit
+from ..tracking._stmiss import Filled, State, residuals
+from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
+from ._batch_sums import (
+    largest_eigenvalue,
+    mean_of_observed,
+    misfit_by_sums,
+    r_svd_by_sums,
+    start_without_outliers,
+)
+from ._client import Client
+from ._outlier_sums import Shard, find_by_sums
+from ._owners import Labels, shards_of
 
 __all__ = ["FederatedSubspaceTracker"]
 
 
 @with_parameters
-class FederatedSubspaceTracker(TrackerRounds):
+class FederatedSubspaceTracker(STMissTracker):
     """Track the subspace of rows at several clients, with missing entries and outliers.
 
     The server receives sums of messages only. Each client finds the wrong entries of its own rows
@@ -43,25 +63,12 @@ class FederatedSubspaceTracker(TrackerRounds):
         As in `RobustSubspaceTracker`.
     batch_size : int or "auto", default="auto"
         Rows of all clients after which the subspace is updated. "auto": as in `SubspaceTracker`.
-    n_rounds : int, default=10
-        Rounds of the power method for a batch; L of [1]_.
-    init_rounds : int, default=50
-        Rounds of a start at random: in the first batch with "svd", or before it with "altproj".
-    init : {"auto", "svd", "altproj"} or array-like of shape (k, n_features), default="auto"
+    init : {"auto", "svd", "altproj"}, array-like of shape (k, n_features) or FirstSubspace, \
+            default="auto"
         "auto": "altproj" if ``robust``, else "svd". "svd": the first batch is filled with zeros,
         outliers included. "altproj": each client takes the outliers out of its rows of the first
         batch by `AlternatingProjections`, and rounds find the subspace of what is left. An array:
-        rows that span the first subspace.
-    init_size : int or "auto", default="auto"
-        Rows of all clients in the first batch with "altproj"; each client needs five for each
-        component. "auto": ``max(batch size, 5 n_components, 100)``.
-    robust : bool, default=True
-        Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
-    xi : float or "auto", default="auto"
-        As in `RobustSubspaceTracker`.
-    support_threshold : float or "auto", default="auto"
-        Entries of the sparse part above it are outliers. "auto": as in `RobustSubspaceTracker`, but
-        that the deviation of a feature is from a sum of logarithms, which few outliers move little.
+        rows that span the first subspace. `FirstSubspace` says of how many rows and rounds.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`, but for one model. No message more, except where a batch may tell
         of a change: then rounds for it alone.
@@ -71,6 +78,15 @@ class FederatedSubspaceTracker(TrackerRounds):
         As in `RobustSubspaceTracker`; noise of the channel raises the threshold of changes.
     center : bool, default=True
         Subtract the mean of the filled rows that count, which one more round for each batch finds.
+    store_subspaces : bool, default=False
+        Keep the basis after every batch in ``subspaces_``, which grows with the stream.
+    n_rounds : int, default=10
+        Rounds of the power method for a batch; L of [1]_.
+    robust : bool, default=True
+        Search for outliers. False: missing entries only (Fed-OA-STMiss-NoDet).
+    support_threshold : float, "auto" or OutlierSupport, default="auto"
+        As in `RobustSubspaceTracker`, but that with "auto" the deviation of a feature is from a sum
+        of logarithms, which few outliers move little.
     channel : Channel or None, default=None
         The simulated network. None: `PerfectChannel`. A schedule of those who drop out has a
         column for each client of a batch, and begins with each batch.
@@ -78,8 +94,6 @@ class FederatedSubspaceTracker(TrackerRounds):
         Without ``clients``, row i of the stream belongs to client ``i % n_clients``.
     n_jobs : int or None, default=None
         Clients at work at the same time; threads, unless ``joblib.parallel_config`` says otherwise.
-    store_subspaces : bool, default=False
-        Keep the basis after every batch in ``subspaces_``, which grows with the stream.
     random_state : int, RandomState instance or None, default=None
         Seed of the first basis and of the channel.
 
@@ -118,27 +132,19 @@ class FederatedSubspaceTracker(TrackerRounds):
     # column of the labels, as given last; it is ignored in rows to transform
     _label_column = None
 
-    n_components: int | None = None
     _: KW_ONLY
-    batch_size: int | Literal["auto"] = "auto"
+    init: Any = allowed(*OUTLIERS["init"], default="auto")
     n_rounds: int = allowed(AT_LEAST_ONE, default=10)
-    init_rounds: int = allowed(AT_LEAST_ONE, default=50)
-    init: Any = allowed(StrOptions({"auto", "altproj", "svd"}), "array-like", default="auto")
-    init_size: int | Literal["auto"] = "auto"
     robust: bool = allowed("boolean", default=True)
-    xi: float | Literal["auto"] = "auto"
-    support_threshold: float | Literal["auto"] = "auto"
-    forgetting_factor: float | Literal["auto"] = "auto"
-    half_life: float | None = None
-    n_iter: int = 1
-    fill: str = "conditional"
-    detect_changes: bool | ChangeDetection = False
-    center: bool = True
+    support_threshold: Any = allowed(*OUTLIERS["support_threshold"], default="auto")
     channel: Any = allowed(InstanceOf(Channel), None, default=None)
     n_clients: int = allowed(AT_LEAST_ONE, default=2)
     n_jobs: int | None = allowed(Integral, None, default=None)
-    store_subspaces: bool = False
     random_state: Any = allowed("random_state", default=None)
+
+    outlier_mask_ = computed()
+    support_threshold_ = computed()
+    decompose = decompose
 
     @without_times
     @with_callbacks
@@ -210,6 +216,12 @@ class FederatedSubspaceTracker(TrackerRounds):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        absorb_after = self._support.absorb_after
+        if absorb_after not in (None, OutlierSupport().absorb_after):
+            raise ValueError(
+                f"absorb_after is not for {type(self).__name__}, whose server does not see where "
+                f"outliers are: it must be left out or None, got {absorb_after}."
+            )
         check_channel(self.channel)
 
     def _start(self, d: int) -> State:
@@ -221,3 +233,120 @@ class FederatedSubspaceTracker(TrackerRounds):
         new = labels.take(stream.n_rows, n)
         self.clients_ = sorted({*self.clients_, *new.tolist()}, key=label_order)
         return replace(state, owners=np.concatenate([state.owners, new]))
+
+    # ---------------------------------------------------------------- a batch by rounds of sums
+
+    def _federation(self, state: State) -> Federation:
+        """Rounds that the log counts; noise is fresh in every one, also where rows come again."""
+        rng = np.random.RandomState([state.seed, self.communication_.rounds])
+        return Federation(self.n_jobs, self.channel, rng, self.communication_)
+
+    def _next_state(self, state: State, Y: np.ndarray) -> State:
+        if isinstance(Y, np.ndarray):  # else each site looks at its own rows
+            shards = ((label, Y[at]) for label, at in shards_of(state.owners[: len(Y)]))
+            deque(Federation(self.n_jobs).map(_with_squares, shards), maxlen=0)
+        return self._taken(*self._cleaned(state, Y))
+
+    def _first(self, state: State, Y: np.ndarray) -> State:
+        clients = [Client(label, Y[rows]) for label, rows in shards_of(state.owners[: len(Y)])]
+        if self.center:
+            federation = self._federation(state)
+            mean = mean_of_observed(federation, clients, self.robust or self._by_altproj)
+            state = replace(state, mean=mean)
+        if self._by_altproj:
+            clients = [Client(client.label, client.rows - state.mean) for client in clients]
+            start = self._start_from(state, state.basis)
+            federation = self._federation(state)
+            V = start_without_outliers(federation, clients, start, self._first_rounds)
+            state = replace(state, basis=V)
+        return state
+
+    def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
+        mask, columns = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
+        if self.robust and len(state.basis):
+            shards = [
+                Shard(label, at, Y[at] - state.mean)
+                for label, at in shards_of(state.owners[: len(Y)])
+            ]
+            found, columns = self._find(state, shards, len(Y))
+            for shard, hit in zip(shards, found, strict=True):
+                mask[shard.at] = hit
+            Y = np.where(mask, np.nan, Y)
+        return Y, replace(state, outliers=mask, threshold=columns)
+
+    def _find(
+        self, state: State, shards: list[Shard], m: int
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Outliers of each shard of m rows, and the thresholds of columns after them."""
+        V, columns = state.basis, known_thresholds(state.threshold)
+        full = m >= self._block_rows(V.shape[1], not state.summary.n_samples)
+        support = self._support
+        if support.threshold == "auto" and (full or columns is None):
+            rounds = partial(self._federation, state)
+            return find_by_sums(rounds, shards, V, support.xi, columns, state.n_rows)
+        calls = ((shard.label, shard.Z, support, V, columns) for shard in shards)
+        found = list(Federation(self.n_jobs).map(_outliers_of, calls))
+        return [mask for mask, _ in found], found[0][1]
+
+    def _rounds_about(
+        self, what: str, state: State, filled: Filled, Y: Any = None
+    ) -> tuple[Federation, list[Client]]:
+        """Rounds, and clients with rows that count: "filled", their "residuals" or "misfits"."""
+        rows, counts = filled.rows, filled.counts
+        if what == "residuals":
+            rows = residuals(state, Y, filled)
+        elif what == "misfits":
+            rows, counts = self._misfits(state, Y, filled), np.ones(len(rows), dtype=bool)
+        return self._federation(state), [
+            Client(label, rows[own[counts[own]]])
+            for label, own in shards_of(state.owners[: len(rows)])
+            if counts[own].any()
+        ]
+
+    def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
+        rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
+        rounds, clients = self._rounds_about("residuals", state, filled, Y)
+        return largest_eigenvalue(rounds, clients, rng, self.n_rounds)
+
+    def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
+        """Algorithm 2 by rounds of sums, from the last subspace."""
+        rounds, clients = self._rounds_about("filled", state, filled)
+        d = V.shape[1]
+        started = state.summary.n_samples or len(state.basis) >= self._rank(d)
+        m = int(filled.counts.sum())
+        before = state.summary.decay(self._weight_left(state, m, d))
+        n_rounds = self.n_rounds if started else self._first_rounds
+        return r_svd_by_sums(rounds, clients, before, self._start_from(state, V), n_rounds)
+
+    def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
+        """By a round of sums; the server answers with the ridge."""
+        rounds, clients = self._rounds_about("misfits", state, filled, Y)
+        return misfit_by_sums(rounds, clients, np.empty(len(state.basis)))
+
+    def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
+        """Basis that the rounds of a batch start from: one given, completed at random."""
+        rank, d = self._rank(V.shape[1]), V.shape[1]
+        random = np.random.RandomState([state.seed, state.n_rows % 2**32])
+        return linalg.orthonormalised(np.concatenate([V, random.standard_normal((rank, d))])[:rank])
+
+    @property
+    def _first_rounds(self) -> int:
+        """Rounds of a start at random."""
+        return self._first_subspace.n_rounds
+
+    def _outliers_removed(self, X: Any) -> np.ndarray:
+        return outliers_removed(self, X) if self.robust else X
+
+    _usable = _outliers_removed
+
+
+def _with_squares(label: Any, rows: np.ndarray) -> None:
+    """Raise for rows of one client whose squares overflow."""
+    check_squares(rows)
+
+
+def _outliers_of(
+    label: Any, Z: np.ndarray, support: OutlierSupport, *by: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Local work of one client: where its rows have outliers."""
+    return support._outliers(Z, *by)

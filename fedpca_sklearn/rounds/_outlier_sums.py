@@ -22,7 +22,7 @@ from ..tracking._outliers import (
     or_before,
     search_rows,
     start_of_support,
-    support_of_rows,
+    support,
 )
 from ._client import Client
 from ._power_method import moments_by_sum
@@ -87,7 +87,7 @@ class Limits(NamedTuple):
         if self.searched:
             return search_rows(Z, V, xi, self.columns).mask
         start = start_of_support(Z, V, xi) if start is None else start
-        return support_of_rows(Z, V, start, self.columns)
+        return support(Z, V, start, self.columns)[0]
 
 
 class Sizes(NamedTuple):

@@ -110,7 +110,7 @@ def power_method(
     block = V
     for _ in rounds(n_rounds):
         query = TimesScatter(block, mean, local_steps)
-        W = federation.sum(query, _calls(federation, clients), query.broadcast)
+        W = federation.sum(query, _calls(federation, clients), block)
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue

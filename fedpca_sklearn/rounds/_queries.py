@@ -97,11 +97,34 @@ class Moments(Query):
 
 
 @dataclass(frozen=True)
-class TimesScatter(Query):
-    """A basis times the scatter matrix about a mean; after local steps a turned basis."""
+class OfBasis(Query):
+    """A question about the scatter matrix about a mean, along a basis."""
 
     V: np.ndarray
     mean: np.ndarray
+
+    @property
+    def broadcast(self) -> np.ndarray:
+        """The basis; clients have the mean."""
+        return self.V
+
+    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The same of the second moment, with noise, about the mean of all."""
+        return self.about_mean(client, self.released(client, rng))
+
+    @abstractmethod
+    def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
+        """The answer of the second moment about the public centre, with noise."""
+
+    @abstractmethod
+    def about_mean(self, client: PrivateClient, released: np.ndarray) -> np.ndarray:
+        """What was released, about the mean of all."""
+
+
+@dataclass(frozen=True)
+class TimesScatter(OfBasis):
+    """A basis times the scatter matrix about a mean; after local steps a turned basis."""
+
     steps: int = 1
 
     kind = "times_scatter"
@@ -111,11 +134,6 @@ class TimesScatter(Query):
     def shape(self) -> tuple[int, ...]:
         """That of the basis."""
         return self.V.shape
-
-    @property
-    def broadcast(self) -> np.ndarray:
-        """The basis; clients have the mean."""
-        return self.V
 
     def local(self, own: RowMoments) -> np.ndarray:
         """The product, or the basis after local steps, turned to the common one."""
@@ -130,27 +148,20 @@ class TimesScatter(Query):
         U, _, Q = scipy.linalg.svd(self.V @ B.T)
         return own.n_samples * (U @ Q @ B)
 
-    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
-        """The product with the second moment, with noise, about the mean of all."""
-        return self.about_mean(client, self.released(client, rng))
-
     def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The product with the second moment about the public centre, with noise."""
         product = client.rows.times_second_moment(_shortening(self.V))
         return client.mechanism.noisy_product(product, client.terms, rng)
 
-    def about_mean(self, client: PrivateClient, product: np.ndarray) -> np.ndarray:
+    def about_mean(self, client: PrivateClient, released: np.ndarray) -> np.ndarray:
         """What was released, about the mean of all."""
         shift, total = client.about(self.mean)
-        return product - np.outer(self.V @ client.total, shift) - np.outer(self.V @ shift, total)
+        return released - np.outer(self.V @ client.total, shift) - np.outer(self.V @ shift, total)
 
 
 @dataclass(frozen=True)
-class Variances(Query):
+class Variances(OfBasis):
     """Scatter matrix about a mean within a basis, the whole scatter, and the number of rows."""
-
-    V: np.ndarray
-    mean: np.ndarray
 
     kind = "variances"
     parts = {"scatter": None, "count": 1}
@@ -160,19 +171,10 @@ class Variances(Query):
         """That of a vector."""
         return (len(self.V) ** 2 + 2,)
 
-    @property
-    def broadcast(self) -> np.ndarray:
-        """The basis; clients have the mean."""
-        return self.V
-
     def local(self, own: RowMoments) -> np.ndarray:
         """Matrix, scatter and number, one after the other."""
         inner = own.products(self.mean, self.V) @ self.V.T
         return np.append(inner.ravel(), [own.scatter_about(self.mean), own.n_samples])
-
-    def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
-        """The same of the second moment, with noise, about the mean of all."""
-        return self.about_mean(client, self.released(client, rng))
 
     def released(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The second moment about the public centre within the basis and its trace, with noise."""

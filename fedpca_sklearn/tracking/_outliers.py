@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.special
 
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
-from ._sparse_recovery import Complement, recover
+from ._sparse_recovery import recover
 
 # The automatic xi over the norm of white noise that would have the projected rows' decile.
 _XI = 0.3
@@ -70,24 +69,20 @@ class Search(NamedTuple):
 
 
 def start_of_support(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
-    """Coordinates of rows without the sparse part.
-
-    With "auto", xi comes from the lower decile of the projected rows, which outliers raise only a
-    little.
-    """
-    sparse = sparse_part(Z, V, xi)
-    return coordinates(Z - sparse, V)[0]
+    """Coordinates of rows without the sparse part."""
+    return coordinates(Z - sparse_part(Z, V, xi), V)[0]
 
 
 def sparse_part(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
     """Modified compressed sensing of rows about the mean."""
-    if xi == "auto":
-        seen = ~np.isnan(Z)
-        projected = np.where(seen, Complement(seen, V)(np.where(seen, Z, 0.0)), np.nan)
-        bounds = _XI * deviations_of_rows(projected) * np.sqrt(seen.sum(axis=1))
-    else:
-        bounds = np.full(len(Z), float(xi))
+    bounds = _bounds if xi == "auto" else np.full(len(Z), float(xi))
     return recover(Z, V, bounds, _GAP, _ITERATIONS)[0]
+
+
+def _bounds(projected: np.ndarray) -> np.ndarray:
+    """The automatic xi of each row: from the lower decile, which outliers raise only a little."""
+    entries = np.sum(~np.isnan(projected), axis=1)
+    return _XI * deviations_of_rows(projected) * np.sqrt(entries)
 
 
 def search_rows(
@@ -95,7 +90,7 @@ def search_rows(
 ) -> Search:
     """Outliers by thresholds of the columns that are known, each row by itself."""
     start = start_of_support(Z, V, xi)
-    mask, R = _support(Z, V, start, lambda R, kept, C: columns, lower=True)
+    mask, R, _ = support(Z, V, start, columns, lower=True)
     known = np.where(np.isinf(columns), np.nan, columns)
     with np.errstate(over="ignore"):
         scaled = np.where(mask, np.nan, R) / np.where(known == 0, 1.0, known) * OUTLIER_DEVIATIONS
@@ -108,21 +103,8 @@ def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.nd
     What a subspace that is not known exactly fails to explain is large in all of a column or of a
     row, an outlier is not; it may be in up to half of a column and most of a row.
     """
-    found = np.zeros(Z.shape[1])
-
-    def columns(R: np.ndarray, kept: np.ndarray, C: np.ndarray) -> np.ndarray:
-        found[:] = thresholds_of_columns(kept, R, C @ V)
-        return found
-
-    mask, _ = _support(Z, V, start, columns, lower=False)
-    return mask, found
-
-
-def support_of_rows(
-    Z: np.ndarray, V: np.ndarray, start: np.ndarray, columns: np.ndarray
-) -> np.ndarray:
-    """Outliers by thresholds of the columns that a subspace not known exactly has left."""
-    return _support(Z, V, start, lambda R, kept, C: columns, lower=False)[0]
+    mask, _, columns = support(Z, V, start)
+    return mask, columns
 
 
 def thresholds_of_columns(
@@ -231,31 +213,34 @@ def _floor(kept: np.ndarray, fit: np.ndarray, factor: float = 1.0) -> float:
     return max(OUTLIER_DEVIATIONS * every, LEAST * size)
 
 
-def _support(
+def support(
     Z: np.ndarray,
     V: np.ndarray,
     C: np.ndarray,
-    columns: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    lower: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Entries above the thresholds of column and row, and residuals of a fit to the others.
+    known: np.ndarray | None = None,
+    lower: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entries above the thresholds of column and row, residuals of a fit to the others, and those.
 
-    Support and least squares alternate until they agree. ``lower``: with `lowered` thresholds, as
-    only normal noise is left.
+    Support and least squares alternate until they agree. Thresholds of the columns are the
+    ``known`` ones, or by the rows themselves. ``lower``: with `lowered` thresholds, as only normal
+    noise is left.
     """
     mask = np.zeros(Z.shape, dtype=bool)
     for _ in range(_ROUNDS):
-        R = Z - C @ V
+        fit = C @ V
+        R = Z - fit
         kept = np.where(mask, np.nan, R)
         rows = OUTLIER_DEVIATIONS * deviations_of_rows(kept)
-        limits = np.maximum.outer(rows, columns(R, kept, C))
+        columns = thresholds_of_columns(kept, R, fit) if known is None else known
+        limits = np.maximum.outer(rows, columns)
         if lower:
             limits *= lowered(np.abs(R), limits)[:, None]
         before, mask = mask, np.abs(R) > limits
         if np.array_equal(before, mask):
             break
         C, _ = coordinates(np.where(mask, np.nan, Z), V)
-    return mask, R
+    return mask, R, columns
 
 
 def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
@@ -282,42 +267,6 @@ def lowered(size: np.ndarray, limits: np.ndarray) -> np.ndarray:
     noise = deviations_of_rows(np.where(z > OUTLIER_DEVIATIONS, np.nan, z))
     falls = (np.take_along_axis(gain, best[:, None], 1)[:, 0] > 0) & (noise >= 1 / _FIT)
     return np.where(falls, bounds[1 + best], OUTLIER_DEVIATIONS) / OUTLIER_DEVIATIONS
-
-
-def find_outliers(
-    Z: np.ndarray,
-    V: np.ndarray,
-    xi: float | Literal["auto"] = "auto",
-    threshold: float | Literal["auto"] = "auto",
-    least: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where rows about the mean have outliers; RST-miss without its last step, the debiasing.
-
-    Entries of the sparse part above a threshold. With "auto" the support comes from the residuals
-    of a least-squares fit to the entries outside of it, in turn: entries above six robust standard
-    deviations of their row, of all, and of their column if that has ten entries or more.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, d)
-        Rows about the mean, NaN where missing.
-    V : ndarray of shape (k, d)
-    xi, threshold : float or "auto"
-    least : ndarray of shape (d,), default=None
-        Thresholds of the columns from rows before, so that each row stands for itself.
-
-    Returns
-    -------
-    mask : ndarray of shape (m, d), bool
-    least : ndarray of shape (d,)
-        What an entry of a column had to exceed in any row.
-    """
-    if threshold != "auto":
-        sparse = sparse_part(Z, V, xi)
-        return np.abs(sparse) > threshold, np.full(Z.shape[1], float(threshold))
-    if least is not None:
-        return search_rows(Z, V, xi, least).mask, least
-    return search_batch(Z, V, start_of_support(Z, V, xi))
 
 
 def deviations_of_columns(R: np.ndarray) -> np.ndarray:

@@ -26,40 +26,35 @@ class Misfit(NamedTuple):
 
     Attributes
     ----------
-    residual, square : float
-        Sums of squares of residuals and of entries, about the mean.
-    free, entries : float
-        Number of entries less that of the coordinates that were fitted to them, and of entries.
-    hidden : float
-        Residuals below this are not known.
+    noise : float
+        Variance of an entry beyond the subspace.
+    share : float
+        The noise over the mean square of an entry.
+    least_share : float
+        What the share may be where the residual is hidden.
     """
 
-    residual: float
-    square: float
-    free: float
-    entries: float
-    hidden: float = 0.0
+    noise: float
+    share: float
+    least_share: float
 
-    @property
-    def noise(self) -> float:
-        """Variance of an entry beyond the subspace."""
-        return max(self.residual, self.hidden) / self.free if self.free > 0 else math.nan
-
-    @property
-    def share(self) -> float:
-        """The noise over the mean square of an entry."""
-        if not self.square > 0:
-            return math.nan
-        return max(self.noise * self.entries / self.square, _ROUNDING)
-
-    @property
-    def least_share(self) -> float:
-        """What the share may be where the residual is hidden."""
-        return self.share * min(max(self.residual, 0.0) / max(self.hidden, self.residual, _TINY), 1)
+    @classmethod
+    def of(
+        cls, residual: float, square: float, free: float, entries: float, hidden: float = 0.0
+    ) -> Misfit:
+        """From sums of `misfits`; residuals below ``hidden`` are not known."""
+        noise = max(residual, hidden) / free if free > 0 else math.nan
+        share = max(noise * entries / square, _ROUNDING) if square > 0 else math.nan
+        known = min(max(residual, 0.0) / max(hidden, residual, _TINY), 1.0)
+        return cls(noise, share, share * known)
 
 
 def misfits(R: np.ndarray, Z: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """The four numbers of `Misfit` for each row; zeros where k numbers fit any entries."""
+    """What `Misfit` is made from, for each row; zeros where k numbers fit any entries.
+
+    Sums of squares of residuals and of entries about the mean, the number of entries less that of
+    the coordinates that were fitted to them, and that of entries.
+    """
     seen = np.sum(~np.isnan(Z), axis=1)
     with np.errstate(over="ignore"):
         squares = np.sum(R**2, axis=1), np.nansum(Z**2, axis=1)

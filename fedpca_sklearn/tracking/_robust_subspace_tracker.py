@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .._base.fitted import computed
-from .._validation.intervals import AT_LEAST_ONE
 from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
@@ -16,7 +15,6 @@ from ._decomposition import decompose, known_thresholds, outliers_removed
 from ._outliers import (
     KNOWN_ROWS,
     Search,
-    find_outliers,
     fits,
     fits_worse,
     is_as_before,
@@ -28,8 +26,8 @@ from ._outliers import (
     start_of_support,
     unused,
 )
-from ._stmiss import ChangeDetection, State
-from ._stmiss_tracker import ALTPROJ_ROWS, OUTLIERS, STMissTracker
+from ._stmiss import ALTPROJ_ROWS, State
+from ._stmiss_tracker import OUTLIERS, STMissTracker
 from ._support_warnings import warn_of_support
 
 __all__ = ["RobustSubspaceTracker"]
@@ -48,25 +46,11 @@ class RobustSubspaceTracker(STMissTracker):
         Dimension of the subspace, r of [1]_. None: 10, or all features where there are fewer.
     batch_size : int or "auto", default="auto"
         As in `SubspaceTracker`.
-    init : {"altproj", "svd"} or array-like of shape (k, n_features), default="altproj"
-        First subspace: by `AlternatingProjections` of the first ``init_size`` rows, by an r-SVD of
-        the first batch with zeros for missing entries, outliers included, or given by rows that
-        span it.
-    init_size : int or "auto", default="auto"
-        Rows of the first batch with ``init="altproj"``. "auto": ``max(batch size, 5 n_components,
-        100)``.
-    xi : float or "auto", default="auto"
-        Norm of the part of a row that is neither in the last subspace nor sparse; [1]_ takes s_min
-        / 15 for outliers of at least s_min. "auto": from the lower decile of what the subspace does
-        not explain, for each row.
-    support_threshold : float or "auto", default="auto"
-        Entries of the sparse part above are outliers; omega_supp of [1]_, which takes s_min / 2.
-        "auto": six standard deviations of what the subspace left of the column in some 200 rows,
-        and six robust ones of what is left of the row, whichever is more; lower, down to three, in
-        rows with many more entries between than normal noise has. See Notes.
-    absorb_after : int or None, default=1000
-        Rows after which a feature that is an outlier in most of them is learnt, as the subspace has
-        changed there. None: never.
+    init : {"altproj", "svd"}, array-like of shape (k, n_features) or FirstSubspace, \
+            default="altproj"
+        First subspace: by `AlternatingProjections` of the first rows, by an r-SVD of the first
+        batch with zeros for missing entries, outliers included, or given by rows that span it.
+        `FirstSubspace` says of how many rows.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         As in `SubspaceTracker`: with "auto" the past counts unless the next rows say otherwise. 0:
         the subspace is that of the last batch alone, as in [1]_.
@@ -84,6 +68,9 @@ class RobustSubspaceTracker(STMissTracker):
         observed entries. False: about the origin, as in [1]_.
     store_subspaces : bool, default=False
         Keep the basis after every batch in ``subspaces_``, which grows with the stream.
+    support_threshold : float, "auto" or OutlierSupport, default="auto"
+        Entries of the sparse part above are outliers. "auto": it follows what the subspace leaves
+        of column and row, see Notes. `OutlierSupport` has all that says what an outlier is.
 
     Attributes
     ----------
@@ -115,8 +102,8 @@ class RobustSubspaceTracker(STMissTracker):
     (`projected_sparse_recovery`), support by threshold, then least squares on what is not in it,
     and the r-SVD. With ``support_threshold="auto"`` support and least squares alternate until they
     agree. Time O(d k) a row and iteration, some 20 iterations, beyond `SubspaceTracker`; rows that
-    wait for a full batch are searched once. Memory O(d (m + k)), and a byte for each entry given
-    for ``outlier_mask_``.
+    wait for a full batch are searched whenever a result is read. Memory O(d (m + k)), and a byte
+    for each entry given for ``outlier_mask_``.
 
     What is left of a column in the rows so far says what an outlier is, so that an object may stay
     where it is. Where what is left of most rows is more than three times as large as it was, or
@@ -150,24 +137,11 @@ class RobustSubspaceTracker(STMissTracker):
     True
     """
 
-    n_components: int | None = None
     _: KW_ONLY
-    batch_size: int | Literal["auto"] = "auto"
     init: Any = allowed(*OUTLIERS["init"], default="altproj")
-    init_size: int | Literal["auto"] = allowed(*OUTLIERS["init_size"], default="auto")
-    xi: float | Literal["auto"] = allowed(*OUTLIERS["xi"], default="auto")
-    support_threshold: float | Literal["auto"] = allowed(
-        *OUTLIERS["support_threshold"], default="auto"
-    )
-    absorb_after: int | None = allowed(AT_LEAST_ONE, None, default=1000)
-    forgetting_factor: float | Literal["auto"] = "auto"
-    half_life: float | None = None
-    n_iter: int = 1
-    fill: str = "conditional"
-    detect_changes: bool | ChangeDetection = False
-    center: bool = True
-    store_subspaces: bool = False
+    support_threshold: Any = allowed(*OUTLIERS["support_threshold"], default="auto")
 
+    robust = True
     outlier_mask_ = computed()
     support_threshold_ = computed()
     decompose = decompose
@@ -176,7 +150,7 @@ class RobustSubspaceTracker(STMissTracker):
     def _first(self, state: State, Y: np.ndarray) -> State:
         if self.center:
             state = replace(state, mean=robust_mean(Y))
-        if len(state.basis) or (isinstance(self.init, str) and self.init == "svd"):
+        if len(state.basis) or not self._by_altproj:
             return state
         V = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
         return replace(state, basis=V)
@@ -191,22 +165,22 @@ class RobustSubspaceTracker(STMissTracker):
         mask, threshold = self._find(state, Z, full)
         threshold = or_before(threshold, known_thresholds(state.threshold))
         held = rows_held(state.held, mask, Z)
-        if state.held is not None and self.absorb_after is not None:
-            mask[:, state.held >= self.absorb_after] = False
+        absorb_after = self._support.absorb_after
+        if state.held is not None and absorb_after is not None:
+            mask[:, state.held >= absorb_after] = False
         Y = np.where(unused(mask, Z), np.nan, Y)
         return Y, replace(state, outliers=mask, threshold=threshold, held=held)
 
     def _find(self, state: State, Z: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
         """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""
         V, columns = state.basis, known_thresholds(state.threshold)
-        if columns is None or self.support_threshold != "auto":
-            mask, columns = find_outliers(Z, V, self.xi, self.support_threshold)
+        support = self._support
+        if columns is None or support.threshold != "auto":
+            mask, columns = support._outliers(Z, V)
         else:
+            found = search_rows(Z, V, support.xi, columns)
             if not full:
-                return self._search(state, Z, columns).mask.copy(), columns
-            # of the whole batch at once: of parts, the last digits depend on who has looked when
-            found = search_rows(Z, V, self.xi, columns)
-            self.__dict__.pop("_last_search", None)
+                return found.mask, columns
             if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
             if not fits(found.typical_level):
@@ -216,7 +190,7 @@ class RobustSubspaceTracker(STMissTracker):
             if not is_as_before(found.typical_level):  # the subspace is still being found
                 return mask, columns
         if full:
-            warn_of_support(mask, Z, V, state.mean, self.support_threshold)
+            warn_of_support(mask, Z, V, state.mean, support.threshold)
         return mask, columns
 
     def _search_by_itself(
@@ -231,40 +205,12 @@ class RobustSubspaceTracker(STMissTracker):
         if fits_worse(found.typical_level) and len(Z) >= ALTPROJ_ROWS * len(V):
             Z = Z - robust_mean(Z)
             W = subspace_without_outliers(Z, len(V))
-            anew = search_batch(Z, W, start_of_support(Z, W, self.xi))
+            anew = search_batch(Z, W, start_of_support(Z, W, self._support.xi))
             if np.median(anew[1]) < np.median(columns):
                 return anew
         return mask, columns
-
-    def _search(self, state: State, Z: np.ndarray, columns: np.ndarray) -> Search:
-        """Search of rows, but for those at their beginning that were searched just before.
-
-        Rows that wait come again with each new one, beside the same basis.
-        """
-        by = state.basis, state.n_rows, self.xi
-        last: _LastSearch | None = getattr(self, "_last_search", None)
-        if last is None or not last.is_of(by, Z):
-            found = search_rows(Z, state.basis, self.xi, columns)
-        else:
-            more = search_rows(Z[len(last.Z) :], state.basis, self.xi, columns)
-            found = Search(*map(np.concatenate, zip(last.found, more, strict=True)))
-        self._last_search = _LastSearch(by, Z, found)
-        return found
 
 
 def subspace_without_outliers(Z: np.ndarray, rank: int) -> np.ndarray:
     """Leading directions of the low-rank part that AltProj finds of rows about their mean."""
     return Subspace.from_rows(without_sparse_part(Z, rank), rank, center=False).components
-
-
-class _LastSearch(NamedTuple):
-    """What was searched last, by what, and what was found."""
-
-    by: tuple[np.ndarray, int, Any]
-    Z: np.ndarray
-    found: Search
-
-    def is_of(self, by: tuple[np.ndarray, int, Any], Z: np.ndarray) -> bool:
-        """Whether these rows begin with those, and are searched by the same."""
-        same = self.by[0] is by[0] and self.by[1:] == by[1:]
-        return same and np.array_equal(self.Z, Z[: len(self.Z)], equal_nan=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_array
@@ -112,29 +112,37 @@ def projected_sparse_recovery(
 
 
 def recover(
-    Z: np.ndarray, V: np.ndarray, xi: np.ndarray, tol: float, max_iter: int
+    Z: np.ndarray, V: np.ndarray, xi: Any, tol: float, max_iter: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Core of `projected_sparse_recovery`."""
-    project = Complement(~np.isnan(Z), V)
-    Z = np.where(np.isnan(Z), 0.0, Z)
+    """Core of `projected_sparse_recovery`; ``xi`` may be a function of the projected rows.
+
+    They are NaN where rows are.
+    """
+    seen = ~np.isnan(Z)
+    fits = Fits.to(seen, V)
+    Z = np.where(seen, Z, 0.0)
     sparse, gaps = np.zeros_like(Z), np.zeros(len(Z))
-    Y = project(Z)
-    active = np.flatnonzero(_norms(Y) > np.maximum(xi, _ROUNDING * _norms(Z)))
+    Y = Z - fits.nearest(Z)
+    xi = xi(np.where(seen, Y, np.nan)) if callable(xi) else xi
+    active = np.flatnonzero(
+        np.linalg.norm(Y, axis=1) > np.maximum(xi, _ROUNDING * np.linalg.norm(Z, axis=1))
+    )
     if not len(active):
         return sparse, gaps
-    project, Y, xi = project.rows(active), Y[active], xi[active, None]
+    fits, Y, xi = fits.of_rows(active), Y[active], xi[active, None]
     gaps[active] = np.inf
     step = _STEP * np.abs(Y).max(axis=1, keepdims=True)
     U = Y.copy()
     for i in range(1, max_iter + 1):
         clipped = np.clip(U, -step, step)
         S = U - clipped
-        feasible = _nearest(project, Y, S - clipped, xi)
+        feasible = fits.nearest(S - clipped, Y, xi)
         if i % _BETWEEN == 0 or i == max_iter:
-            p = project(clipped / step)
+            p = clipped / step
+            p -= fits.nearest(p)
             p /= np.maximum(1.0, np.abs(p).max(axis=1, keepdims=True))
-            lower = np.einsum("ij,ij->i", p, Y) - xi[:, 0] * _norms(p)
-            best = _nearest(project, Y, S, xi)
+            lower = np.einsum("ij,ij->i", p, Y) - xi[:, 0] * np.linalg.norm(p, axis=1)
+            best = fits.nearest(S, Y, xi)
             upper = np.abs(best).sum(axis=1)
             open_rows = gaps[active] > tol  # a row that is finished stays as it is
             sparse[active[open_rows]] = best[open_rows]
@@ -143,57 +151,49 @@ def recover(
             if not more.any():
                 break
             if more.mean() < 0.8:
-                active, project, Y, xi, step = (
-                    active[more],
-                    project.rows(more),
-                    Y[more],
-                    xi[more],
-                    step[more],
-                )
-                U, S, feasible = U[more], S[more], feasible[more]
+                fits, active, Y, xi = fits.of_rows(more), active[more], Y[more], xi[more]
+                step, U, S, feasible = step[more], U[more], S[more], feasible[more]
         feasible -= S
         feasible *= _RELAXATION
         U += feasible
     return sparse, gaps
 
 
-class Complement:
-    """Projection of rows, zero where entries are missing, on the complement of the basis there."""
+class Fits(NamedTuple):
+    """How a basis is fitted to rows that are zero where entries are missing."""
 
-    def __init__(self, seen: np.ndarray, V: np.ndarray):
-        self.V = V
-        self.mask: np.ndarray | None = None
-        self.inverse: np.ndarray | None = None
-        if not seen.all() and len(V):
-            self.mask = seen.astype(np.float64)
-            self.inverse = gram_inverses(seen, V)[0]
+    V: np.ndarray
+    mask: np.ndarray | None = None
+    inverse: np.ndarray | None = None
 
-    def rows(self, which: np.ndarray) -> Complement:
-        """The projection for some of the rows."""
-        part = object.__new__(Complement)
-        part.V, part.mask, part.inverse = self.V, self.mask, self.inverse
-        if self.mask is not None and self.inverse is not None:
-            part.mask, part.inverse = self.mask[which], self.inverse[which]
-        return part
+    @classmethod
+    def to(cls, seen: np.ndarray, V: np.ndarray) -> Fits:
+        """Of rows with these entries."""
+        if seen.all() or not len(V):
+            return cls(V)
+        return cls(V, seen.astype(np.float64), gram_inverses(seen, V)[0])
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        C = X @ self.V.T
+    def of_rows(self, which: np.ndarray) -> Fits:
+        """Those of some of the rows."""
+        if self.mask is None or self.inverse is None:
+            return self
+        return Fits(self.V, self.mask[which], self.inverse[which])
+
+    def nearest(
+        self, S: np.ndarray, Y: np.ndarray | None = None, xi: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The rows nearest to S that lie within xi of Y, but for the subspace; or in it."""
+        C = S @ self.V.T
         if self.inverse is not None:
             C = (self.inverse @ C[:, :, None])[:, :, 0]
-        R = X - C @ self.V
+        R = C @ self.V
         if self.mask is not None:
             R *= self.mask
+        if Y is None or xi is None:
+            return R
+        R += Y
+        R -= S
+        norms = np.sqrt(np.einsum("ij,ij->i", R, R))[:, None]
+        R *= np.maximum(1.0 - xi / np.maximum(norms, np.finfo(np.float64).tiny), 0.0)
+        R += S
         return R
-
-
-def _norms(X: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ij,ij->i", X, X))
-
-
-def _nearest(project: Complement, Y: np.ndarray, S: np.ndarray, xi: np.ndarray) -> np.ndarray:
-    """Nearest rows that satisfy the constraint."""
-    R = Y - project(S)
-    norms = np.maximum(_norms(R), np.finfo(np.float64).tiny)[:, None]
-    R *= np.maximum(1.0 - xi / norms, 0.0)
-    R += S
-    return R

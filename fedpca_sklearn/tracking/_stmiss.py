@@ -1,4 +1,4 @@
-"""The steps of STMiss as functions of arrays and one state: fill, detect, r-SVD, complete.
+"""The steps of STMiss as functions of arrays and one state: begin, fill, detect, r-SVD, complete.
 
 Algorithm 1 (STMiss-NoDet) of Narayanamurthy, Vaswani and Ramamoorthy, "Federated over-air subspace
 tracking from incomplete and corrupted data", 2022. The paper's columns are rows here: Y_j is a
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from numbers import Real
-from typing import Literal, NamedTuple
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -19,16 +19,18 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
+from .._validation.checks import float_array
 from .._validation.intervals import AT_LEAST_ONE, Interval
 from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace
-from ..summary._updating import updated_by_block
 
 # Sine of the angle between a direction of the last basis and the new one from which on what the new
 # one lacks completes it. Of directions that it has, rounding leaves some eps.
 _LACKING = 1e-6
-
-
+# Rows for each component from which on AltProj tells outliers well, and those of a first batch, at
+# least.
+ALTPROJ_ROWS = 5
+_LEAST_FIRST = 100
 # A change: the residuals' largest eigenvalue against that of the last update, and against the
 # largest eigenvalue of the rows, below which residuals are rounding errors.
 _CHANGE = 2.0
@@ -130,29 +132,6 @@ def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | Non
     return Filled(np.where(lost, C @ V + mean, Y), C, counts, ridge)
 
 
-def r_svd(
-    rows: np.ndarray, r: int, before: Subspace, batch_size: int, forgetting_factor: float
-) -> Subspace:
-    """The r leading directions of filled rows: Algorithm 1, lines 9 to 11."""
-    return updated_by_block(
-        faded(before, len(rows), batch_size, forgetting_factor), rows, max_keep=r
-    )
-
-
-def faded(before: Subspace, m: int, batch_size: int, forgetting_factor: float) -> Subspace:
-    """What still counts of earlier rows, with m new ones."""
-    return before.decay(weight_left(m, batch_size, forgetting_factor))
-
-
-def weight_left(m: int, batch_size: int, forgetting_factor: float) -> float:
-    """Weight of earlier rows, with m new ones.
-
-    It is ``forgetting_factor ** m``, 0 in the paper, or ``1 - m / batch_size`` if that is more, as
-    m rows replace that many of a batch.
-    """
-    return max(forgetting_factor**m, 1 - m / batch_size, 0.0)
-
-
 def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
     """The next basis, P_j; if it has under r rows, with the last one's directions it lacks most."""
     if len(V) >= r or not len(old):
@@ -163,8 +142,82 @@ def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
     return linalg.orthonormalised(np.concatenate([V, more]))
 
 
+class TrackerPart(BaseEstimator):
+    """An object that says how a tracker does one thing, for one of its parameters."""
+
+    @classmethod
+    def _of(cls, given: Any) -> Self:
+        """The object that a value of the parameter stands for."""
+        return given if isinstance(given, cls) else cls(given)
+
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
+        self._validate_params()
+
+
 @with_parameters
-class ChangeDetection(BaseEstimator):
+class FirstSubspace(TrackerPart):
+    """Where a tracker begins, for the parameter ``init`` of `RobustSubspaceTracker` and others.
+
+    A method alone stands for an object with the other parameters' defaults. They are searched as
+    ``init__n_rows``.
+
+    Parameters
+    ----------
+    method : {"auto", "altproj", "svd"} or array-like of shape (k, n_features), default="auto"
+        "altproj": `AlternatingProjections` of the first ``n_rows`` rows; each client's own in
+        `FederatedSubspaceTracker`, where rounds find the subspace of what is left. "svd": an r-SVD
+        of the first batch with zeros for missing entries, outliers included. An array: rows that
+        span the subspace. "auto": "altproj" if outliers are searched for, else "svd".
+    n_rows : int or "auto", default="auto"
+        Rows of the first batch, of all clients, with "altproj"; each client needs five for each
+        component. "auto": ``max(batch size, 5 n_components, 100)``.
+    n_rounds : int, default=50
+        Rounds of `FederatedSubspaceTracker` from a start at random: in the first batch with "svd",
+        or before it with "altproj". Trackers of one process have no rounds.
+
+    See Also
+    --------
+    RobustSubspaceTracker, FederatedSubspaceTracker : Use it.
+
+    Examples
+    --------
+    >>> from fedpca_sklearn import FirstSubspace, RobustSubspaceTracker, make_subspace_stream
+    >>> stream = make_subspace_stream(600, 200, 5, delta=0, outliers=0.1, random_state=0)
+    >>> RobustSubspaceTracker(5, init=FirstSubspace(n_rows=300)).fit(stream.X).n_components_
+    5
+    """
+
+    method: Any = allowed(StrOptions({"auto", "altproj", "svd"}), "array-like", default="auto")
+    n_rows: int | Literal["auto"] = allowed(
+        StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), default="auto"
+    )
+    n_rounds: int = allowed(AT_LEAST_ONE, default=50)
+
+    @property
+    def _is_given(self) -> bool:
+        return not isinstance(self.method, str)
+
+    def _is_by_altproj(self, robust: bool) -> bool:
+        methods = ("altproj", "auto") if robust else ("altproj",)
+        return not self._is_given and self.method in methods
+
+    def _block_rows(self, size: int, k: int) -> int:
+        """Rows of a first batch by AltProj, where others have some size."""
+        return max(size, ALTPROJ_ROWS * k, _LEAST_FIRST) if self.n_rows == "auto" else self.n_rows
+
+    def _basis(self, d: int) -> np.ndarray:
+        """The basis that is given, if it is."""
+        if not self._is_given:
+            return np.empty((0, d))
+        V = float_array("init", self.method, 2, np.float64)
+        if V.shape[1] != d or not 1 <= len(V) <= d:
+            raise ValueError(f"init must have shape (k, {d}) with 1 <= k <= {d}, got {V.shape}.")
+        return linalg.orthonormalised(V)
+
+
+@with_parameters
+class ChangeDetection(TrackerPart):
     """Detection of changes of the subspace, for the parameter ``detect_changes`` of a tracker.
 
     After some updates the subspace is kept, until rows do not fit it any more, much as NORST [1]_
@@ -203,9 +256,10 @@ class ChangeDetection(BaseEstimator):
         StrOptions({"auto"}), Interval(Real, 0, 1e200, closed="both"), default="auto"
     )
 
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
-        self._validate_params()
+    @classmethod
+    def _of(cls, given: Any) -> Self:
+        """The object that a value of ``detect_changes`` stands for."""
+        return given if isinstance(given, cls) else cls()
 
     def _after(
         self, state: State, level: float, batch_size: int, margin: float = 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import wraps
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +18,12 @@ from .._base.missing_entries import impute, score
 from .._kernels import linalg
 from .._kernels.missing import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
-from .._validation.checks import float_array
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
+from .._validation.parameters import allowed, with_parameters
 from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
+from ..summary._updating import updated_by_block
+from ._decomposition import OutlierSupport
 from ._past import (
     LOSS_KEPT,
     Misfit,
@@ -36,13 +38,13 @@ from ._past import (
 from ._stmiss import (
     ChangeDetection,
     Filled,
+    FirstSubspace,
     State,
+    TrackerPart,
     complete,
     fill,
     largest_square,
-    r_svd,
     residuals,
-    weight_left,
 )
 
 
@@ -64,15 +66,16 @@ def without_times(method: Callable) -> Callable:
 
 # Constraints of the parameters of trackers that find outliers.
 OUTLIERS: dict = {
-    "init": [StrOptions({"altproj", "svd"}), "array-like"],
-    "init_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-    "xi": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-    "support_threshold": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+    "init": [StrOptions({"auto", "altproj", "svd"}), "array-like", InstanceOf(FirstSubspace)],
+    "support_threshold": [
+        StrOptions({"auto"}),
+        Interval(Real, 0, None, closed="left"),
+        InstanceOf(OutlierSupport),
+    ],
 }
-# Rows for each component from which on AltProj tells outliers well.
-ALTPROJ_ROWS = 5
 
 
+@with_parameters
 class STMissTracker(BlockTransformer):
     """Base of the trackers that fill a batch by the last subspace and take its r-SVD.
 
@@ -81,38 +84,36 @@ class STMissTracker(BlockTransformer):
     Where rows are not in one place, it takes their sums otherwise.
     """
 
-    _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "n_iter": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"svd"}), "array-like"],
-        "forgetting_factor": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        "half_life": HALF_LIFE,
-        "fill": [StrOptions({"conditional", "subspace"})],
-        "detect_changes": ["boolean", InstanceOf(ChangeDetection)],
-        "center": ["boolean"],
-        "store_subspaces": ["boolean"],
-    }
+    n_components: int | None = allowed(AT_LEAST_ONE, None, default=None)
+    _: KW_ONLY
+    batch_size: int | Literal["auto"] = allowed(StrOptions({"auto"}), AT_LEAST_ONE, default="auto")
+    init: Any = allowed(StrOptions({"svd"}), "array-like", default="svd")
+    forgetting_factor: float | Literal["auto"] = allowed(
+        StrOptions({"auto"}), Interval(Real, 0, 1, closed="both"), default="auto"
+    )
+    half_life: Any = allowed(*HALF_LIFE, default=None)
+    n_iter: int = allowed(AT_LEAST_ONE, default=1)
+    fill: str = allowed(StrOptions({"conditional", "subspace"}), default="conditional")
+    detect_changes: bool | ChangeDetection = allowed(
+        "boolean", InstanceOf(ChangeDetection), default=False
+    )
+    center: bool = allowed("boolean", default=True)
+    store_subspaces: bool = allowed("boolean", default=False)
+
     _fixed = (*BlockTransformer._fixed, "batch_size", "center")
     _takes_missing = True
-    change_points_: Any = computed(when="detect_changes")
-    outlier_mask_: Any
-    support_threshold_: Any
+    change_points_ = computed(when="detect_changes")
+    robust = False
     impute = impute
     score = score
     fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
-    init_size: int | Literal["auto"]
-    forgetting_factor: float | Literal["auto"]
-    half_life: Any
-    fill: str
-    detect_changes: bool | ChangeDetection
-    center: bool
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if isinstance(self.detect_changes, ChangeDetection):
-            self.detect_changes.validate()
+        for part in self.detect_changes, self.init, getattr(self, "support_threshold", None):
+            if isinstance(part, TrackerPart):
+                part.validate()
         if self.half_life is None:
             return
         check_half_life(self, "forgetting_factor")
@@ -179,12 +180,16 @@ class STMissTracker(BlockTransformer):
         V = complete(summary.components, past.basis, self._rank(summary.n_features))
         return replace(last, summary=summary, mean=summary.mean, basis=V)
 
-    @property
-    def _factor(self) -> float:
-        """Forgetting factor of a row, beyond what `_remember` forgets."""
-        if self.half_life is not None:
-            return factor_of(self.half_life)
-        return 1.0 if isinstance(self.forgetting_factor, str) else self.forgetting_factor
+    def _weight_left(self, state: State, m: int, d: int) -> float:
+        """Weight of earlier rows with m new ones, beyond what `_remember` forgets.
+
+        It is ``forgetting_factor ** m``, 0 in the paper, or ``1 - m / batch size`` if that is more,
+        as m rows replace that many of a batch.
+        """
+        factor = self.forgetting_factor if self.half_life is None else factor_of(self.half_life)
+        if isinstance(factor, str) or not state.summary.n_samples:
+            return 1.0
+        return max(factor**m, 1 - m / self._block_rows(d, False), 0.0)
 
     @property
     def _forgets_by_itself(self) -> bool:
@@ -194,15 +199,15 @@ class STMissTracker(BlockTransformer):
     @property
     def _measures(self) -> bool:
         """Whether the misfit of batches matters."""
-        return self._forgets_by_itself or self.fill == "conditional"
+        return self.fill == "conditional" or (self._forgets_by_itself and self.fill != "zeros")
 
     def _remember(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, State]:
         """State with what the batch says of noise, and the same with what counts of the past."""
         misfit = self._misfit(state, Y, filled)
         past = self._past(state, Y, filled, misfit)
         now, loss = misfit.noise, LOSS_KEPT * state.loss
-        left = weight_left(len(Y), self._block_rows(Y.shape[1], False), self._factor)
-        noise = averaged(state.noise, past.summary.n_samples * left, now, len(Y))
+        left = past.summary.n_samples * self._weight_left(state, len(Y), Y.shape[1])
+        noise = averaged(state.noise, left, now, len(Y))
         past = replace(past, noise=noise, loss=loss if math.isnan(now) else loss + len(Y) * now)
         return replace(past, summary=state.summary), past
 
@@ -248,7 +253,8 @@ class STMissTracker(BlockTransformer):
 
     def _fill(self, state: State, Y: np.ndarray) -> Filled:
         """Rows with missing entries filled in."""
-        return fill(Y, state.mean, state.basis, self._ridge_of(state))
+        V = state.basis[:0] if self.fill == "zeros" else state.basis
+        return fill(Y, state.mean, V, self._ridge_of(state))
 
     def _ridge_of(self, state: State) -> np.ndarray | None:
         """Ridge of the coordinates of a batch; no ridge for the first."""
@@ -265,7 +271,7 @@ class STMissTracker(BlockTransformer):
         sums = self._misfits(state, Y, filled).sum(axis=0)
         if not np.isfinite(sums).all():
             raise too_large("sum of squares")
-        return Misfit(*sums.tolist())
+        return Misfit.of(*sums.tolist())
 
     def _misfits(self, state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
         """The same for each row."""
@@ -281,9 +287,9 @@ class STMissTracker(BlockTransformer):
 
         ``V`` is the basis that filled them.
         """
-        L, before = filled.rows[filled.counts], state.summary
-        size = self._block_rows(L.shape[1], not before.n_samples)
-        return r_svd(L, self._rank(L.shape[1]), before, size, self._factor)
+        L = filled.rows[filled.counts]
+        left = self._weight_left(state, *L.shape)
+        return updated_by_block(state.summary.decay(left), L, max_keep=self._rank(L.shape[1]))
 
     def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
         """State with the changes found, and whether the batch is to change the subspace."""
@@ -292,8 +298,7 @@ class STMissTracker(BlockTransformer):
         size = self._block_rows(Y.shape[1], False)
         scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
-        given = self.detect_changes
-        changes = given if isinstance(given, ChangeDetection) else ChangeDetection()
+        changes = ChangeDetection._of(self.detect_changes)
         return changes._after(state, level, size, margin)
 
     # ---------------------------------------------------------------- the stream
@@ -301,26 +306,28 @@ class STMissTracker(BlockTransformer):
     def _block_rows(self, d: int, first: bool = True) -> int:
         k = self._rank(d)
         size = max(2 * k, 40) if self.batch_size == "auto" else int(self.batch_size)
-        if not (first and self._by_altproj):
-            return size
-        return max(size, ALTPROJ_ROWS * k, 100) if self.init_size == "auto" else self.init_size
+        return self._first_subspace._block_rows(size, k) if first and self._by_altproj else size
+
+    @property
+    def _first_subspace(self) -> FirstSubspace:
+        """Where the tracker begins."""
+        return FirstSubspace._of(self.init)
 
     @property
     def _by_altproj(self) -> bool:
         """Whether the first basis is that of the first batch without its outliers."""
-        return isinstance(self.init, str) and self.init == "altproj"
+        return self._first_subspace._is_by_altproj(self.robust)
+
+    @property
+    def _support(self: Any) -> OutlierSupport:
+        """How outliers are found."""
+        return OutlierSupport._of(self.support_threshold)
 
     def _start(self, d: int) -> State:
-        V = np.empty((0, d)) if isinstance(self.init, str) else self._given_basis(d)
         nothing = Subspace.empty(d, centered=self.center)
-        n_updates = getattr(self.detect_changes, "n_updates", ChangeDetection.n_updates)
+        n_updates = ChangeDetection._of(self.detect_changes).n_updates
+        V = self._first_subspace._basis(d)
         return State(nothing, np.zeros(d), V, updates_left=n_updates)
-
-    def _given_basis(self, d: int) -> np.ndarray:
-        V = float_array("init", self.init, 2, np.float64)
-        if V.shape[1] != d or not 1 <= len(V) <= d:
-            raise ValueError(f"init must have shape (k, {d}) with 1 <= k <= {d}, got {V.shape}.")
-        return linalg.orthonormalised(V)
 
     def _begin_batch(self, stream: Any, n: int, labels: Any) -> State:
         if not stream.n_rows:

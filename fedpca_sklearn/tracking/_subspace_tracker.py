@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
-from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.parameters import allowed, with_parameters
-from ._stmiss import ChangeDetection, Filled, State, fill
+from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
 
 __all__ = ["SubspaceTracker"]
@@ -30,6 +29,9 @@ class SubspaceTracker(STMissTracker):
         Dimension of the subspace, r of [1]_. None: 10, or all features where there are fewer.
     batch_size : int or "auto", default="auto"
         Rows per update; alpha of [1]_. "auto": ``max(2 n_components, 40)``.
+    init : "svd" or array-like of shape (k, n_features), default="svd"
+        "svd": the first batch is filled with zeros, or with the mean of each feature if ``center``.
+        An array: rows that span the first subspace.
     forgetting_factor : float in [0, 1] or "auto", default="auto"
         "auto": all batches count, unless a model that forgets predicts the next rows better. A
         float: the weight of earlier batches falls by ``forgetting_factor ** batch_size`` with each
@@ -43,9 +45,6 @@ class SubspaceTracker(STMissTracker):
         What stands for a missing entry. "conditional": its mean given the rest of its row and the
         noise of an entry, as in probabilistic PCA. "subspace": by least squares, as in [1]_, which
         amplify noise where few entries are there. "zeros": the baseline of [1]_.
-    init : "svd" or array-like of shape (k, n_features), default="svd"
-        "svd": the first batch is filled with zeros, or with the mean of each feature if ``center``.
-        An array: rows that span the first subspace.
     detect_changes : bool or ChangeDetection, default=False
         After some updates keep the subspace, until rows do not fit it any more, much as NORST [2]_
         does. True: `ChangeDetection` with its defaults.
@@ -89,17 +88,8 @@ class SubspaceTracker(STMissTracker):
     array([1000])
     """
 
-    n_components: int | None = None
     _: KW_ONLY
-    batch_size: int | Literal["auto"] = "auto"
-    forgetting_factor: float | Literal["auto"] = "auto"
-    half_life: float | None = None
-    n_iter: int = 1
     fill: str = allowed(StrOptions({"conditional", "subspace", "zeros"}), default="conditional")
-    init: Any = "svd"
-    detect_changes: bool | ChangeDetection = False
-    center: bool = True
-    store_subspaces: bool = False
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -108,18 +98,9 @@ class SubspaceTracker(STMissTracker):
                 "detect_changes needs fill='conditional' or fill='subspace', got fill='zeros'."
             )
 
-    @property
-    def _measures(self) -> bool:
-        return self.fill != "zeros" and super()._measures
-
     def _first(self, state: State, Y: np.ndarray) -> State:
         if not self.center:
             return state
         there = ~np.isnan(Y)
         total = np.where(there, Y, 0.0).sum(axis=0)
         return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
-
-    def _fill(self, state: State, Y: np.ndarray) -> Filled:
-        if self.fill == "zeros":
-            return fill(Y, state.mean, state.basis[:0])
-        return super()._fill(state, Y)

@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpca_sklearn import make_power_law, make_subspace_stream
+from fedpca_sklearn import FirstSubspace, make_power_law, make_subspace_stream
 from fedpca_sklearn._kernels.row_moments import SiteMoments
 from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, client_app, fit_sites
@@ -248,9 +248,10 @@ def here(estimator, parts, **changes):
         return pca.set_params(feature_groups=groups).fit(joined(parts))
     rows, weights = zip(*map(rows_and_weight, parts.values()), strict=True)
     labels = [np.full(len(X), site, dtype=object) for site, X in zip(parts, rows, strict=True)]
-    if hasattr(pca, "init_size"):  # batches of all sites follow each other
+    if hasattr(pca, "detect_changes"):  # batches of all sites follow each other
         size, n = pca.batch_size, len(rows)
-        pca.set_params(batch_size=n * size, init_size=n * size)
+        start = clone(FirstSubspace._of(pca.init)).set_params(n_rows=n * size)
+        pca.set_params(batch_size=n * size, init=start)
         cut = [[np.split(x, range(size, len(x), size)) for x in z] for z in (rows, labels)]
         X, labels = (np.concatenate([b for bs in zip(*z, strict=True) for b in bs]) for z in cut)
         return pca.fit(X, clients=labels)

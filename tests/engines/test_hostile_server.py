@@ -26,7 +26,10 @@ from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows
 
 RNG = np.random.default_rng(3)
 POWER = "FederatedPowerPCA(3, n_rounds=4, random_state=0)"
-TRACKER = "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=4, init_rounds=6, "
+TRACKER = (
+    "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=4,"
+    " init=FirstSubspace(n_rounds=6), "
+)
 FIRST = {"FederatedPCA(3)": "summary", "DistributedPCA(3)": "factor", POWER: "moments"}
 each_first = pytest.mark.parametrize(("code", "kind"), FIRST.items())
 OWN = SiteRows(ROWS[:40, :5], keys=range(40), salt=SALT)

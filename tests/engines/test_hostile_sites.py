@@ -86,7 +86,10 @@ def flower_failed(message, reply):
     return Message(Error(2, "x\n" * 10**6), reply_to=message)
 
 
-TRACKER = "FederatedSubspaceTracker(2, batch_size=20, n_rounds=2, init_rounds=4, random_state=0)"
+TRACKER = (
+    "FederatedSubspaceTracker(2, batch_size=20, n_rounds=2, init=FirstSubspace(n_rounds=4),"
+    " random_state=0)"
+)
 FITS = {
     name: fit_and_rows
     for name, *fit_and_rows in table(f"""
@@ -626,7 +629,7 @@ def test_a_key_that_another_site_has_sent_ends_the_fit():
 def test_a_site_does_not_say_how_many_rows_a_batch_has(change, kind):
     """The server would make an array of as many."""
     parts = {site: rows[:20] for site, rows in sites_of("stream").items()}
-    short = made(TRACKER.replace("n_rounds=2, init_rounds=4", "n_rounds=1, init_rounds=2"))
+    short = made(TRACKER.replace("n_rounds=2", "n_rounds=1").replace("n_rounds=4", "n_rounds=2"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Fitted without site 'east'")  # at the end
         found = fit(short, parts, spoiling(change, "east", kind), SECURE)

@@ -323,7 +323,8 @@ OnlineDistributedPCA(2) | {"bounds": {"bounds", "over"}} | totals space moments
 FederatedPowerPCA(2, n_rounds=1, random_state=0) | {} | moments times_scatter variances
 FederatedHeteroscedasticPCA(2, tol=1e-2, random_state=0) | {} |\
  moments scatter weighted_moments weighted_variances scores variances
-FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init_rounds=1, random_state=0) |\
+FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init=FirstSubspace(n_rounds=1),\
+ random_state=0) |\
  {"batch": {"count", "columns", "bounds", "over"}} |\
  observed low_rank filled misfits moments times_scatter variances
 VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0) |\

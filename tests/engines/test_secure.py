@@ -37,7 +37,8 @@ PCA_2, POWER = made(CODE), made(ROUNDS)
 PAIRS = made("FederatedPCA(3, missing=AvailablePairs())")
 FILLS = made("FederatedPCA(3, missing=ConditionalFill(3))")
 TRACKER = made(
-    "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=1, init_rounds=2,"
+    "FederatedSubspaceTracker(2, batch_size=20, random_state=0, n_rounds=1,"
+    " init=FirstSubspace(n_rounds=2),"
     " support_threshold='auto', detect_changes=ChangeDetection(2))"
 )
 PLAIN = clone(TRACKER).set_params(robust=False, support_threshold=0.5, detect_changes=False)

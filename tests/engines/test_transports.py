@@ -50,8 +50,8 @@ from fedpca_sklearn.engines.flower import (
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 PAGE = Path(__file__).resolve().parents[2] / "docs/promises.md"
 TRACKER = (
-    "FederatedSubspaceTracker(2, batch_size=20, init_size=20, n_rounds=2, init_rounds=4,"
-    " random_state=0, support_threshold=0.5, "
+    "FederatedSubspaceTracker(2, batch_size=20, init=FirstSubspace(n_rows=20, n_rounds=4),"
+    " n_rounds=2, random_state=0, support_threshold=0.5, "
 )
 
 # Of the page, with the rows of each.
@@ -65,8 +65,8 @@ DistributedPCA(3) | rows
 TruncatedDistributedPCA(3) | rows
 OnlineDistributedPCA(3) | rows
 FederatedPowerPCA(3, n_rounds=4, random_state=0) | rows
-FederatedSubspaceTracker(2, batch_size=40, init_size=40, n_rounds=2, init_rounds=4, robust=False,\
- random_state=0) | stream
+FederatedSubspaceTracker(2, batch_size=40, init=FirstSubspace(n_rows=40, n_rounds=4), n_rounds=2,\
+ robust=False, random_state=0) | stream
 VerticalFederatedPCA(3, method="power", random_state=0) | owners
 VerticalFederatedPCA(3, method="merge") | owners
 VerticalFederatedPCA(3, method="vfedpca", random_state=0) | owners
@@ -131,7 +131,7 @@ FederatedPowerPCA(3, center=False, n_rounds=2, random_state=0) | rows | secure |
 FederatedPowerPCA(3, n_rounds=9, random_state=0) | mixed | plain | 2e-6
 {TRACKER}robust=False) | stream | plain | 1e-7
 {TRACKER}center=False, forgetting_factor=0.0, fill="subspace", n_iter=2) | stream | plain | 1e-7
-{TRACKER}init="altproj", detect_changes=ChangeDetection(2)) | stream | plain | 1e-7
+{TRACKER}detect_changes=ChangeDetection(2)) | stream | plain | 1e-7
 VerticalFederatedPCA(3, method=PowerRounds(tol=1e-13), center=False, random_state=0) | owners |\
  plain | 1e-8
 VerticalFederatedPCA(2, method=LeftVectorMerge(2)) | owners | plain | 1e-8
@@ -193,9 +193,8 @@ def test_the_page_has_this_table():
 FEWER = {
     "FederatedSubspaceTracker": {
         "n_rounds": 1,
-        "init_rounds": 2,
         "batch_size": 80,
-        "init_size": 80,
+        "init": made("FirstSubspace(n_rows=80, n_rounds=2)"),
     },
     "FederatedHeteroscedasticPCA": {"tol": 0.1, "n_rounds": 2},
     'method="vfedpca"': {"method": made("VFedPCA(n_rounds=2)")},
@@ -376,7 +375,7 @@ def test_batches_of_sites_are_calls_of_partial_fit(code, weighted):
         }
     grid, found, expected = grid_of(estimator, streams, min_rows=1), estimator, clone(estimator)
     if tracks:
-        expected.set_params(batch_size=60, init_size=60)
+        expected.set_params(batch_size=60, init__n_rows=60)
     for number in range(3):
         before, found = found, partial_fit_sites(grid, found, wait=0)
         at = slice(width * number, width * (number + 1))
@@ -522,7 +521,7 @@ def test_a_site_that_is_lost_leaves_no_trace(code, kind, when, mode):
 
 BATCH = {
     "robust": (f"{TRACKER})", ["observed", "low_rank", "filled", "misfits"]),
-    "changes": (f'{TRACKER}init="altproj", detect_changes=ChangeDetection(2))', ["times_scatter"]),
+    "changes": (f"{TRACKER}detect_changes=ChangeDetection(2))", ["times_scatter"]),
     "auto": (
         TRACKER.replace("threshold=0.5", 'threshold="auto"') + ")",
         ["sizes", "filled", "moments"],

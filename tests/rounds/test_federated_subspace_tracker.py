@@ -19,7 +19,9 @@ from sklearn.decomposition import PCA
 from fedpca_sklearn import (
     ChangeDetection,
     FederatedSubspaceTracker,
+    FirstSubspace,
     GaussianChannel,
+    OutlierSupport,
     PerfectChannel,
     RobustSubspaceTracker,
     SubspaceTracker,
@@ -44,10 +46,11 @@ def stream(n=400, d=30, k=3, noise=0.01, holes=0.1, mean=0.0):
     return np.where(rng.random((n, d)) < holes, nan, X), V
 
 
-def tracker(k=3, **options):
-    return FederatedSubspaceTracker(
-        k, **{**PAPER, "robust": False, "random_state": 0, "batch_size": 40, **options}
-    )
+def tracker(k=3, init="auto", init_rounds=50, **options):
+    if not isinstance(init, FirstSubspace):
+        init = FirstSubspace(init, n_rounds=init_rounds)
+    options = {**PAPER, "robust": False, "random_state": 0, "batch_size": 40, **options}
+    return FederatedSubspaceTracker(k, init=init, **options)
 
 
 def pooled(k=3, **options):
@@ -95,10 +98,10 @@ def test_with_a_perfect_channel_it_is_the_tracker_of_all_rows(n, k, mean, option
 @pytest.mark.parametrize(
     ("options", "k"),
     [
-        ({"xi": 0.5, "support_threshold": 3.0, "init": "given"}, 1),
-        ({"xi": 0.5, "support_threshold": 3.0, "init": "given"}, 4),
+        ({"support_threshold": OutlierSupport(3.0, 0.5), "init": "given"}, 1),
+        ({"support_threshold": OutlierSupport(3.0, 0.5), "init": "given"}, 4),
         ({"center": True, "init": "altproj", "forgetting_factor": 0.95}, 1),
-        ({"init": "altproj", "init_size": 120}, 1),
+        ({"init": FirstSubspace("altproj", 120, 200)}, 1),
     ],
     ids=str,
 )
@@ -402,7 +405,7 @@ def test_with_a_given_start_every_batch_has_the_rounds_of_algorithm_3():
         assert sine(V, W) < 1e-8
     assert model.communication_.rounds == 4 * (L + 1)
     # a start of fewer rows than components is random but for them
-    few = clone(model).set_params(init=start[:2], init_rounds=7).fit(X)
+    few = clone(model).set_params(init=FirstSubspace(start[:2], n_rounds=7)).fit(X)
     assert few.communication_.rounds == 7 + 1 + 3 * (L + 1)
 
 
@@ -411,7 +414,7 @@ def test_decompose_after_an_update_is_line_6_of_algorithm_3():
     # of Algorithm 4 is its line 7
     made = make_subspace_stream(240, 100, 3, delta=0, outliers=0.1, random_state=0)
     start = made.subspace_at(0) + 1e-3 * np.random.default_rng(0).standard_normal((3, 100))
-    options = {"xi": 10 / 15, "support_threshold": 5.0, "n_rounds": 3, "batch_size": 60}
+    options = {"support_threshold": OutlierSupport(5.0, 10 / 15), "n_rounds": 3, "batch_size": 60}
     model = tracker(init=start, robust=True, **options)
     for Y, hit in zip(np.split(made.X, 4), np.split(made.outliers & ~made.missing, 4), strict=True):
         low_rank, sparse = model.partial_fit(Y, clients=np.arange(60) % 4).decompose(Y)

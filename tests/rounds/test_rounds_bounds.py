@@ -14,7 +14,13 @@ from bounds_helpers import batch_of, bounded, quantities, sparse_noise, steps, s
 from helpers import PAPER, sine, sine_of_orthonormal
 from rounds_helpers import about_origin
 
-from fedpca_sklearn import FederatedSubspaceTracker, GaussianChannel, projected_sparse_recovery
+from fedpca_sklearn import (
+    FederatedSubspaceTracker,
+    FirstSubspace,
+    GaussianChannel,
+    OutlierSupport,
+    projected_sparse_recovery,
+)
 
 # ------------------------------------------------------------------------------- the paper's text
 
@@ -220,13 +226,14 @@ def over_bound(n, r, alpha, *, missing, outliers, noise, step, eps_init, n_batch
     assert 0.3 * eps_init + 0.5 * change <= 0.28
     assert sqrt(r * most) * (0.3 * eps_init + 0.5 * change) + sqrt(r * least) * no_lev <= s_min
     n_rounds = ceil(log(1 / no_lev))
-    start = {
-        "init": leaning_from(batches[0].P, eps_init, rng) if given else "svd",
-        "init_rounds": n_rounds if given else ceil(log(n / no_lev)),
-    }
-    thresholds = {"xi": s_min / 15, "support_threshold": s_min / 2, "robust": outliers > 0}
+    start = FirstSubspace(
+        leaning_from(batches[0].P, eps_init, rng) if given else "svd",
+        n_rounds=n_rounds if given else ceil(log(n / no_lev)),
+    )
+    support = OutlierSupport(s_min / 2, s_min / 15)
+    found = {"init": start, "support_threshold": support, "robust": outliers > 0}
     channel = GaussianChannel(alpha * no_lev * least / (10 * sqrt(n)))
-    options = {**PAPER, **start, **thresholds, "batch_size": alpha, "n_rounds": n_rounds}
+    options = {**PAPER, **found, "batch_size": alpha, "n_rounds": n_rounds}
     model = FederatedSubspaceTracker(r, n_clients=4, channel=channel, random_state=0, **options)
     errors = []
     for L, gone, where, S, batch in zip(rows, lost, hit, sparse, batches, strict=True):

@@ -248,7 +248,8 @@ PETRELS(4, forgetting_factor=0.98, random_state=0)
 SubspaceTracker(4)
 RobustSubspaceTracker(4)
 FederatedSubspaceTracker(4, n_clients=3, random_state=0)
-FederatedSubspaceTracker(4, n_clients=3, robust=False, n_rounds=4, init_rounds=10, random_state=0)
+FederatedSubspaceTracker(4, n_clients=3, robust=False, n_rounds=4, init=FirstSubspace(n_rounds=10),\
+ random_state=0)
 """.strip().splitlines()
 
 

@@ -123,7 +123,7 @@ def test_noise_of_the_channel_is_no_change():
     X, V = rows(1600)
     options = {"robust": False, "random_state": 0, "channel": GaussianChannel(1e-3)}
     model = FederatedSubspaceTracker(5, **options).fit(with_holes(X, 0.1))
-    # 40 batches: a first one of init_rounds, the others of n_rounds, and one more for variances; a
+    # 40 batches: a first one of 50 rounds, the others of n_rounds, and one more for variances; a
     # mean and a misfit for each, and the first mean. Few are tried alone, for as many rounds again
     once = 50 + 39 * 10 + 40 + 2 * 40 + 1
     assert model.communication_.rounds <= once + 10 * 13

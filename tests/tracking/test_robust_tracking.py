@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from helpers import PAPER, f1_score, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from fedpca_sklearn import (
     ChangeDetection,
+    FirstSubspace,
+    OutlierSupport,
     RobustSubspaceTracker,
     SubspaceTracker,
     make_subspace_stream,
@@ -59,12 +62,12 @@ def test_outliers_of_the_streams_of_the_paper_are_found(options, least):
 
 STARTS = {
     "auto": {},
-    "few rows": {"init_size": 10},
-    "137 rows": {"init_size": 137},
+    "few rows": {"init": FirstSubspace(n_rows=10)},
+    "137 rows": {"init": FirstSubspace(n_rows=137)},
     "svd": {"init": "svd"},
     "given": {"init": "V"},
     "a part": {"init": "part"},
-    "paper": {"xi": 10 / 15, "support_threshold": 5.0},
+    "paper": {"support_threshold": OutlierSupport(5.0, 10 / 15)},
     "far": {"center": True},
 }
 
@@ -86,7 +89,7 @@ def test_every_outlier_is_found_however_the_tracker_starts(start, d, seed, patte
     assert np.mean(model.outlier_mask_[300:] != stream.visible[300:]) < 1e-4
     # the error falls by a factor of the share that is lost with each batch
     assert subspace_distance(model.components_, V) < 1e-6
-    first = options.get("init_size", 40 if start == "svd" or "init" in options else 100)
+    first = getattr(options.get("init"), "n_rows", 40 if "init" in options else 100)
     assert len(model.subspaces_) == 1 + (600 - first) // 40
     if start == "svd":  # nothing is removed from the first batch
         filled = np.where(stream.missing, 0, stream.X)[:40]
@@ -106,13 +109,25 @@ def test_the_first_batch_of_auto_has_five_rows_a_component_and_at_least_100():
         assert model.partial_fit(stream.X[:-1]).subspaces_ == []
         assert len(model.partial_fit(stream.X[-1:]).subspaces_) == 1
     stream = constant_stream(300, 300)
-    model = tracker(init_size=1000).fit(stream.X)  # that never comes: as exact as the separation,
+    start = FirstSubspace(n_rows=1000)  # that never come: as exact as the separation,
+    model = tracker(init=start).fit(stream.X)
     # 1e-4 of the rows with their outliers, sqrt(0.05 320 / (5 / 300)) = 31 times as large
     assert subspace_distance(model.components_, stream.V) < 2e-4 * 31
     X = np.random.default_rng(0).standard_normal((20, 9))
     changed = RobustSubspaceTracker(3).fit(X).set_params(init=np.eye(3, 9)).partial_fit(X)
     expected = RobustSubspaceTracker(3).fit(X).partial_fit(X)  # while rows wait none is taken
     assert_array_equal(changed.components_, expected.components_)
+
+
+def test_a_method_or_a_threshold_alone_stands_for_an_object_with_the_other_defaults():
+    stream = constant_stream(300, missing=0.1)
+    short = tracker(init=stream.V, support_threshold=5.0).fit(stream.X)
+    model = tracker(init=FirstSubspace(), support_threshold=OutlierSupport())
+    model.set_params(init__method=stream.V, support_threshold__threshold=5.0)
+    for name in ("components_", "mean_", "singular_values_", "outlier_mask_"):
+        assert_array_equal(getattr(clone(model).fit(stream.X), name), getattr(short, name))
+    by_default = tracker(init=FirstSubspace("auto"), support_threshold=OutlierSupport())
+    assert_array_equal(by_default.fit(stream.X).components_, tracker().fit(stream.X).components_)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
@@ -233,11 +248,14 @@ def test_new_rows_stand_for_themselves(fitted):
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e-6, 1e90, np.float32(1)])
-@pytest.mark.parametrize("options", [{}, {"center": True}, {"xi": 2 / 3, "support_threshold": 5.0}])
-def test_units_and_single_precision_do_not_matter(scale, options):
+@pytest.mark.parametrize(("center", "sizes"), [(False, ()), (True, ()), (False, (5.0, 2 / 3))])
+def test_units_and_single_precision_do_not_matter(scale, center, sizes):
+    def model_of(X, scale):
+        support = OutlierSupport(*(scale * size for size in sizes))
+        return tracker(center=center, support_threshold=support).fit(X)
+
     X = constant_stream(300).X.astype(np.float32).astype(float)
-    scaled = {name: value if value is True else value * scale for name, value in options.items()}
-    model, other = tracker(**options).fit(X), tracker(**scaled).fit((scale * X).astype(type(scale)))
+    model, other = model_of(X, 1), model_of((scale * X).astype(type(scale)), scale)
     tol = 1e-9 if scale != 1 else 1e-5
     assert other.components_.dtype == other.transform(X[:2].astype(type(scale))).dtype
     assert_array_equal(other.outlier_mask_, model.outlier_mask_)
@@ -267,7 +285,7 @@ def test_outliers_are_what_fills_less_than_half_of_a_column_above_the_threshold(
     assert subspace_distance(model.components_, axis) < 1e-8
     X = quiet.X.copy()
     X[150, 3], X[150, 4] = quiet.low_rank[150, 3] + 2, quiet.low_rank[150, 4] + 20
-    model = tracker(init=quiet.V, xi=0.0, support_threshold=5.0).fit(X)
+    model = tracker(init=quiet.V, support_threshold=OutlierSupport(5.0, 0.0)).fit(X)
     assert_array_equal(np.argwhere(model.outlier_mask_), [[150, 4]])
     one = np.random.default_rng(0).standard_normal((300, 1))  # nor in the only column
     assert not tracker(1).fit(one).outlier_mask_.any()
@@ -343,7 +361,8 @@ def make_film(kind, motion, n=200, shape=(30, 40), contrast=CONTRAST, seed=0):
 @pytest.mark.parametrize("absorb_after", [40, 80, None])
 def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
     X, mask, _ = make_film("still", "stopping", n=300)
-    model = RobustSubspaceTracker(**OPTIONS, absorb_after=absorb_after).fit(X[:TRAIN])
+    support = OutlierSupport(absorb_after=absorb_after)
+    model = RobustSubspaceTracker(**OPTIONS, support_threshold=support).fit(X[:TRAIN])
     share = model.partial_fit(X[TRAIN:]).outlier_mask_[:, mask[200]].mean(axis=1)
     # counted by batches of 40, from the first in which it fills most of a column
     assert share[20:absorb_after].min() > 0.9
@@ -364,7 +383,7 @@ def majority(share, zeros=0):
 
 NOISY = np.random.default_rng(3).standard_normal((400, 20)) / np.arange(1, 21)
 WAVING, STILL = make_film("waving", "moving")[0], make_film("still", "moving")[0]
-LOOSE, TIGHT = {"support_threshold": 1e3}, {"xi": 0.0, "support_threshold": 0.0}
+LOOSE, TIGHT = {"support_threshold": 1e3}, {"support_threshold": OutlierSupport(0.0, 0.0)}
 HALF = "half of the entries are outliers"
 WARNED = [  # parameters, rows, and words of the warning
     ({**OPTIONS, "n_components": 1}, [WAVING[:TRAIN]], "Raise n_components"),
