@@ -146,7 +146,9 @@ def recover(
             upper = np.abs(best).sum(axis=1)
             open_rows = gaps[active] > tol  # a row that is finished stays as it is
             sparse[active[open_rows]] = best[open_rows]
-            gaps[active[open_rows]] = np.maximum(1.0 - lower / upper, 0.0)[open_rows]
+            # a row of zeros is within xi but for rounding, and nothing is sparser
+            share = np.divide(lower, upper, out=np.ones_like(upper), where=upper > 0)
+            gaps[active[open_rows]] = np.maximum(1.0 - share, 0.0)[open_rows]
             more = gaps[active] > tol
             if not more.any():
                 break
