@@ -13,6 +13,7 @@ from .privacy import Mechanism, SecondMomentMechanism, gaussian_cost
 from .rank import RankRule
 from .streaming._affine import AffineTracker, Move
 from .streaming._tracker import Tracker
+from .summary._projection_mean import ProjectionMean
 from .vertical import LeftVectors, VerticalMethod
 
 # the name of a tracker whose rule begins at a basis: one with a parameter ``init``
@@ -31,6 +32,7 @@ __all__ = [
     "Message",
     "MissingEntriesMixin",
     "Move",
+    "ProjectionMean",
     "RankRule",
     "SecondMomentMechanism",
     "StartedTracker",

@@ -24,8 +24,33 @@ _TIE = 1e-10
 class ProjectionMean:
     """Weighted mean of projections on subspaces, by its leading eigenpairs.
 
-    ``vectors.T @ diag(values) @ vectors`` differs from the exact mean by a matrix of spectral norm
-    at most ``dropped``; a positive semi-definite one where all projections are exact.
+    The mean of V_i^T V_i over bases V_i, which Fan et al. and online distributed PCA take in the
+    place of a mean of covariances. No d x d matrix is formed, and any number of projections may be
+    added in turn. ``vectors.T @ diag(values) @ vectors`` differs from the exact mean by a matrix of
+    spectral norm at most ``dropped``; a positive semi-definite one where all projections are exact.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (m, d)
+        Orthonormal rows, the leading eigenvectors.
+    values : ndarray of shape (m,)
+        Their eigenvalues, at most 1, in decreasing order.
+    weight : float
+        Sum of the weights of the projections.
+    dropped : float
+        Bound on the spectral norm of what is missing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpca_sklearn import Subspace
+    >>> from fedpca_sklearn.base import ProjectionMean
+    >>> rng = np.random.default_rng(0)
+    >>> parts = [Subspace.from_rows(rng.standard_normal((50, 4)), 2) for _ in range(3)]
+    >>> mean = ProjectionMean.empty(4).add(parts, [1.0, 1.0, 2.0], max_keep=4)
+    >>> exact = np.average([p.components.T @ p.components for p in parts], 0, [1, 1, 2])
+    >>> bool(np.allclose(mean.vectors.T * mean.values @ mean.vectors, exact))
+    True
     """
 
     vectors: np.ndarray
@@ -35,7 +60,18 @@ class ProjectionMean:
 
     @classmethod
     def empty(cls, n_features: int) -> ProjectionMean:
-        """Return the mean of no projections."""
+        """Return the mean of no projections.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of columns.
+
+        Returns
+        -------
+        mean : ProjectionMean
+            Of weight 0.
+        """
         return cls(np.zeros((0, n_features)), np.zeros(0))
 
     def add(
@@ -46,6 +82,20 @@ class ProjectionMean:
         By the Gram matrix of the R scaled directions in all: O(R^2 d), and less where the new
         directions have few non-zero columns. Where they are more than these columns, by that of
         their triangular factor.
+
+        Parameters
+        ----------
+        subspaces : sequence of Subspace
+            Whose components are the bases.
+        weights : sequence of float
+            One for each, not negative.
+        max_keep : int
+            Eigenpairs to keep.
+
+        Returns
+        -------
+        mean : ProjectionMean
+            Of all projections so far; this one is unchanged.
         """
         group: list[Subspace] = []
         group_weights: list[float] = []
@@ -95,6 +145,18 @@ class ProjectionMean:
         """The same mean where a projection in it, of some weight, was known up to an angle.
 
         Projections on two subspaces of one dimension are apart by the sine of their largest angle.
+
+        Parameters
+        ----------
+        sine : float
+            Bound on the sine of the largest angle.
+        weight : float
+            Of the projection.
+
+        Returns
+        -------
+        mean : ProjectionMean
+            With a larger ``dropped``.
         """
         return replace(self, dropped=self.dropped + sine * weight / self.weight)
 
@@ -102,6 +164,16 @@ class ProjectionMean:
         """Bound on the sine of the largest angle to the k leading vectors of the exact mean.
 
         Davis and Kahan; for a mean from which nothing but eigenpairs was cut.
+
+        Parameters
+        ----------
+        k : int
+            Number of leading vectors.
+
+        Returns
+        -------
+        bound : float
+            At most 1.
         """
         if self.dropped == 0:
             return 0.0
@@ -119,8 +191,16 @@ class ProjectionMean:
         Parameters
         ----------
         n_components : int or None
+            Number of directions; None: all that are known.
         factor_along : callable
             Takes leading eigenvectors, of shape (k, d), and returns an array of shape (m, k).
+
+        Returns
+        -------
+        directions : ndarray of shape (k, d)
+            Orthonormal rows. Among equal eigenvalues those along which the rows vary most.
+        factor : ndarray of shape (m, k)
+            That of the rows along them.
         """
         found = len(self.values)
         k = found if n_components is None else min(n_components, found)
