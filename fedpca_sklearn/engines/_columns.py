@@ -39,8 +39,7 @@ from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
 from ._secure import BOUNDS, Bounds, SecureAggregation, Summed
 from ._secure_fits import secure_work
-from ._secure_sums import SecureSums
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 from ._summaries import summary_sent, valid_summary
 
 # Share of a single row that the vectors may have with which a site multiplies its columns to hand

@@ -18,8 +18,7 @@ from ._messages import Answer
 from ._questions import RefusedError
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._secure_fits import Rounds
-from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
 LARGEST_NUMBER = 2.0**480

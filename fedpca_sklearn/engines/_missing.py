@@ -37,8 +37,7 @@ from ._questions import Given, RefusedError, Task, check_patterns
 from ._rows import dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_second_moments
 from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
-from ._secure_sums import SecureSums
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # What questions read.
 PAIRED = "rows: each pair of columns has moments of the rows that have both"
@@ -340,7 +339,7 @@ class _Summed:
     """Means of the columns of all sites, numbers of their entries, and of the rows."""
 
     def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
-        d = next(iter(sums.announced.values())).n_features
+        d = sums.n_features
         check_at_most_features(estimator.n_components, d)
         shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
         if pairs:

@@ -40,8 +40,7 @@ from ._secure_fits import (
     triangle_about,
     work_of_second_moments,
 )
-from ._secure_sums import SecureSums
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # -------------------------------------------------------------------- DistributedPCA
 

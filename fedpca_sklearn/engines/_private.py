@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
-from ..communication._fixed_point import exponent_of
+from ..communication._channel import exponent_of
 from ..federated import FederatedPCA
 from ..federated._private import (
     Release,
@@ -42,9 +42,8 @@ from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ._questions import Task, check_basis
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, Summed
 from ._secure_fits import Rounds, symmetric
-from ._secure_sums import SecureSums
 from ._site_policy import Site
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # Deviations of the noise beyond which a message does not fit the public scale.
 _DEVIATIONS = 64
@@ -261,8 +260,8 @@ class PrivateSums(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """Sum of the answers of all sites to a query."""
         if isinstance(query, Moments):
-            found = self.parts(query)
-            self.sum_of_rows, (self.count,) = found["sum"], found["count"]
+            total = super().total(query)
+            self.sum_of_rows, self.count = total[:-1], total[-1]
             return self._all().moments()
         k = len(query.V)
         shape = (k**2 + 1,) if isinstance(query, Variances) else query.V.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._kernels.row_moments import RowMoments
 from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._client import Client
@@ -28,10 +28,9 @@ from ._messages import Answer
 from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_sums
-from ._secure_fits import Rounds, query_of, secure_work, summed, tasks_of_moments
-from ._secure_sums import SecureSums
+from ._secure_fits import Rounds, names_in, secure_work, summed, tasks_of_moments
 from ._site_policy import Site
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"
@@ -39,6 +38,9 @@ _KEPT = "fedpca_sklearn.kept"
 # 1e-8 at least, weights are its power -3/2; sums of products with W = (F' F + v I)^-1 are divided
 # by v, of which |W F'| is at most the power -1/2, and logarithms of floats are below 2^10.
 _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
+
+# What sites answer with one array, by kind.
+_QUERIES = {query.kind: query for query in (Moments, Scatter, TimesScatter, Variances)}
 
 
 # -------------------------------------------------------------------- queries at a site
@@ -122,8 +124,22 @@ def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task
         turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
         return {**grids_of_sums(bounds), **turned}
 
-    kinds = {kind: summed(plain[kind], grids=grids) for kind in ("times_scatter", "variances")}
-    return {**tasks_of_moments(), **kinds}
+    return {**tasks_of_moments(), **_summed(plain, {"times_scatter": grids, "variances": grids})}
+
+
+def _summed(plain: dict[str, Task], grids: dict[str, Callable]) -> dict[str, Task]:
+    """Tasks of queries whose answers are added up on these grids, by kind."""
+    found = dict[str, Task]()
+    for kind, grid in grids.items():
+        query = _QUERIES[kind.removeprefix("weighted_")]
+        fields = list(inspect.signature(query).parameters)
+        mean = fields.index("mean") if "mean" in fields else None
+        found[kind] = summed(plain[kind], partial(_names, query), grids=grid, mean=mean)
+    return found
+
+
+def _names(query: type[Query], own: Any, n: int) -> np.ndarray:
+    return names_in(query.parts, n)
 
 
 @site_work.register
@@ -138,29 +154,24 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
         f"weighted_{query.kind}": of_query(of(query, weighted=True), times)
         for query, times in ((Moments, 1), (TimesScatter, ROUNDS), (Variances, 1))
     }
-    scores = keeping(of(ExpectedScores), _message)
     # of variances the factors, and what a product adds to them
     twice = of_query(of(Variances, rank=lambda d: 2 * rank(d)))
     return {
         "moments": of_query(of(Moments)),
         "scatter": of_query(of(Scatter)),
         **weighted,
-        "scores": Task(scores, estimator.n_rounds, reads=MOMENTS),
+        "scores": scores(estimator),
         "times_scatter": of_query(of(TimesScatter)),
         "variances": twice,
     }
 
 
-def _message(query: ExpectedScores, found: dict, own: RowMoments) -> dict[str, np.ndarray]:
-    return {"message": query.message(found, own.n_samples)}
-
-
-def keeping(making: Callable, sent: Callable) -> Callable:
+def scores(estimator: FederatedHeteroscedasticPCA, by_sums: bool = False) -> Task:
     """Work that takes the noise that the site has kept of the round before, and keeps a new one.
 
     There is none at first. A question that comes again starts from what was kept before it.
-    ``sent(query, sums, own)`` are the arrays that the site sends.
     """
+    making: Any = asking(ExpectedScores, estimator.center, lambda d: estimator.n_components)
 
     @wraps(making, updated=())
     def work(site, own, *arguments, who: Site):
@@ -172,9 +183,9 @@ def keeping(making: Callable, sent: Callable) -> Callable:
             before = kept["before" if kept["of"] == of else "now"]
         found, now = query.sums(own, before or None)
         state[_KEPT] = {"of": of, "before": before, "now": float(now)}
-        return sent(query, found, own)
+        return found if by_sums else {"message": query.message(found, own.n_samples)}
 
-    return work
+    return Task(work, estimator.n_rounds, reads=MOMENTS)
 
 
 def _weighted(bounds: Bounds) -> Grids:
@@ -196,13 +207,15 @@ def _scores(bounds: Bounds) -> Grids:
 @secure_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
     plain = site_work(estimator)
-    kept = keeping(query_of(plain["scores"]), lambda query, found, own: found)
-    kinds = {
-        kind: summed(plain[kind], grids=_weighted if "weighted" in kind else grids_of_sums)
-        for kind in plain.keys() - {"moments", "scores"}
-    }
-    scores = Summed.of(plain["scores"], work=kept, grids=_scores, mean=1)
-    return {**tasks_of_moments(), **kinds, "scores": scores}
+    kinds = _summed(
+        plain,
+        {
+            kind: _weighted if "weighted" in kind else grids_of_sums
+            for kind in plain.keys() - {"moments", "scores"}
+        },
+    )
+    own_scores = Summed.of(scores(estimator, by_sums=True), grids=_scores, mean=1)
+    return {**tasks_of_moments(), **kinds, "scores": own_scores}
 
 
 # -------------------------------------------------------------------- rounds at the server
@@ -229,10 +242,10 @@ class SiteRounds(Rounds):
             self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
             return total
         k, d = query.F.shape
-        found = self.parts(query)
-        shaped = {"left": (k, d), "right": (k, k), "covariance": (k, k)}
-        found |= {name: found[name].reshape(shape) for name, shape in shaped.items()}
-        return query.message(found, self.n_rows)
+        one, square = (1,), (k, k)
+        shapes = {"left": (k, d), "right": square, "covariance": square, "logs": one}
+        shapes["distances"] = one
+        return query.message(self.sites.sum("scores", shapes, *query.arguments), self.n_rows)
 
     def _read(self, query: Query, answer: Answer) -> np.ndarray:
         """The message in a site's answer to a query, if it can be one."""

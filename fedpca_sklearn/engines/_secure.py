@@ -13,7 +13,7 @@ import numpy as np
 
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
-from ..communication._fixed_point import DEFAULT_BITS, FEWEST_BITS, LARGEST, LEAST, MOST_BITS
+from ..communication._channel import DEFAULT_BITS, FEWEST_BITS, LARGEST, LEAST, MOST_BITS
 from ._messages import Answer, are_too_large
 from ._questions import BEGINNINGS, RefusedError, Task
 

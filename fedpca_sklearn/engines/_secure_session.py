@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..communication._channel import check_room
 from ..communication._federation import Message as Size
-from ..communication._fixed_point import check_room
 from ._masks import fits_public_key, is_public_key, mask, recovered, signed_masks
 from ._messages import Answer, arrays_of
 from ._secure import KEYS, SHARES, UNMASK

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
-from ..communication._fixed_point import check_room
+from ..communication._channel import check_room
 from ._masks import (
     digest,
     is_public_key,

@@ -29,8 +29,7 @@ from ._secure import (
     grids_of_sums,
 )
 from ._secure_fits import MAX_FEATURES, secure_work, sum_and_count, symmetric
-from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 from ._summaries import summary_sent, summary_told
 
 # Eigenvalues of a mean of projections that are taken for zero.
@@ -216,7 +215,7 @@ def _with_batch(
         there = sums.begin_batch("bounds", batch, _of_batch)
         if not there:
             return None
-        d = next(iter(sums.announced.values())).n_features
+        d = sums.n_features
         check_at_most_features(estimator.n_components, d)
         try:
             step = _Step(estimator, sums, batch, d)

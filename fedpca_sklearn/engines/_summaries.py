@@ -55,8 +55,7 @@ from ._secure_fits import (
     triangle_about,
     work_of_second_moments,
 )
-from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4

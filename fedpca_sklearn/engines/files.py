@@ -22,8 +22,17 @@ from sklearn.base import clone
 from .._validation.checks import check_integer
 from .._validation.texts import check_text
 from ._apps import SiteApp, Wanted, fit_over
-from ._letters import Letter, digest_of, read_letter, write_bytes
-from ._messages import Array, Carrier, Context, Message, shown
+from ._messages import (
+    Array,
+    Carrier,
+    Context,
+    Letter,
+    Message,
+    digest_of,
+    read_letter,
+    shown,
+    write_bytes,
+)
 from ._parameters import constructed, construction_of
 from ._questions import RefusedError
 from ._rows import SiteRows

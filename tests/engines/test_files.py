@@ -27,7 +27,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
-from fedpca_sklearn.engines._letters import Letter, read_letter
+from fedpca_sklearn.engines._messages import Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
 from fedpca_sklearn.engines.protocols import SumsInProcess, Task

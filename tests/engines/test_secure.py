@@ -24,7 +24,7 @@ from helpers import arrays_in
 from sklearn.base import clone
 
 from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
-from fedpca_sklearn.engines import _masks, _secure_fits, _secure_sums
+from fedpca_sklearn.engines import _masks, _secure_fits, _sites
 from fedpca_sklearn.engines._masks import key_pair
 from fedpca_sklearn.engines._secure import Grid
 from fedpca_sklearn.engines._secure_fits import secure_tasks
@@ -76,7 +76,7 @@ class Totals:
 @pytest.mark.parametrize("estimator", [PCA_2, made("DistributedPCA(3)"), POWER, TRACKER])
 def test_nothing_that_the_server_holds_is_of_one_site(estimator, monkeypatch):
     """Sums bit by bit, and neither numbers nor integers of a site, in what arrives or is kept."""
-    received, kept, begin = [], [], _secure_sums.SecureSums.__init__
+    received, kept, begin = [], [], _sites.SecureSums.__init__
 
     def init(self, *arguments):
         kept.append(self)
@@ -90,7 +90,7 @@ def test_nothing_that_the_server_holds_is_of_one_site(estimator, monkeypatch):
             received.extend(np.frombuffer(t[: len(t) // 8 * 8], np.uint64) for t in texts)
         return reply
 
-    monkeypatch.setattr(_secure_sums.SecureSums, "__init__", init)
+    monkeypatch.setattr(_sites.SecureSums, "__init__", init)
     totals, parts = Totals(monkeypatch), sites_of("stream") if estimator is TRACKER else PARTS
     found = fit(estimator, parts, note, SECURE)
     expected = (
