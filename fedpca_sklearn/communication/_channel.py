@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import field
 from functools import reduce
 from numbers import Integral, Real
 from typing import Any
@@ -16,6 +17,16 @@ from .._validation.intervals import Interval
 from .._validation.parameters import allowed, with_parameters
 
 __all__ = ["Channel", "FadingChannel", "FixedPointChannel", "GaussianChannel", "PerfectChannel"]
+
+
+# Exponents of the powers of two that bound what is sent. Smaller numbers than the least are zero;
+# of the largest, 2^40 messages can be added up in float64.
+LEAST, LARGEST = -960, 983
+# Bits of a number beside its sign. Fewer than 22 lose what single precision keeps; of more than 60
+# only a few messages could be added up.
+FEWEST_BITS, MOST_BITS, DEFAULT_BITS = 22, 60, 50
+# What sums stay below in absolute value: half of the ring of integers modulo 2^64.
+_HALF = 2**63
 
 
 @with_parameters
@@ -169,6 +180,7 @@ class PerfectChannel(Channel):
         return _added(messages)
 
 
+@with_parameters
 class GaussianChannel(Channel):
     """The sum of the messages and white noise, fresh in each round (over-the-air computation).
 
@@ -193,14 +205,8 @@ class GaussianChannel(Channel):
     (0.099, 3)
     """
 
-    _parameter_constraints: dict = {
-        **Channel._parameter_constraints,
-        "noise_std": [Interval(Real, 0, None, closed="left")],
-    }
-
-    def __init__(self, noise_std: float = 1e-4, *, dropout: Any = 0.0):
-        super().__init__(dropout)
-        self.noise_std = noise_std
+    noise_std: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-4)
+    dropout: Any = field(default=0.0, kw_only=True)
 
     def receive(self, messages, rng):
         """Add up, with noise; see `Channel.receive`."""
@@ -212,6 +218,7 @@ class GaussianChannel(Channel):
         return total, count
 
 
+@with_parameters
 class FadingChannel(GaussianChannel):
     """The sum over fading links, which clients compensate as far as their power allows.
 
@@ -253,29 +260,10 @@ class FadingChannel(GaussianChannel):
     (597, array([597., 597.]))
     """
 
-    _parameter_constraints: dict = {
-        **GaussianChannel._parameter_constraints,
-        "pilot_std": [Interval(Real, 0, None, closed="left")],
-        "max_power": [Interval(Real, 0, None, closed="neither")],
-        "max_delay": [Interval(Integral, 0, None, closed="left")],
-        "padding": [Interval(Integral, 0, None, closed="left"), None],
-    }
-
-    def __init__(
-        self,
-        noise_std: float = 1e-4,
-        *,
-        pilot_std: float = 0.0,
-        max_power: float = 10.0,
-        max_delay: int = 0,
-        padding: int | None = None,
-        dropout: Any = 0.0,
-    ):
-        super().__init__(noise_std, dropout=dropout)
-        self.pilot_std = pilot_std
-        self.max_power = max_power
-        self.max_delay = max_delay
-        self.padding = padding
+    pilot_std: float = allowed(Interval(Real, 0, None, closed="left"), default=0.0)
+    max_power: float = allowed(Interval(Real, 0, None, closed="neither"), default=10.0)
+    max_delay: int = allowed(Interval(Integral, 0, None, closed="left"), default=0)
+    padding: int | None = allowed(Interval(Integral, 0, None, closed="left"), None, default=None)
 
     @property
     def loses_clients(self):
@@ -301,15 +289,6 @@ class FadingChannel(GaussianChannel):
 
 
 # -------------------------------------------------------------------- fixed point in a ring
-
-# Exponents of the powers of two that bound what is sent. Smaller numbers than the least are zero;
-# of the largest, 2^40 messages can be added up in float64.
-LEAST, LARGEST = -960, 983
-# Bits of a number beside its sign. Fewer than 22 lose what single precision keeps; of more than 60
-# only a few messages could be added up.
-FEWEST_BITS, MOST_BITS, DEFAULT_BITS = 22, 60, 50
-# What sums stay below in absolute value: half of the ring of integers modulo 2^64.
-_HALF = 2**63
 
 
 class OutOfRangeError(ValueError):
@@ -355,6 +334,7 @@ def check_room(n_messages: int, bits: int) -> None:
         raise ValueError(f"bits={bits} leaves no room to add up {n_messages} messages in 64 bits.")
 
 
+@with_parameters
 class FixedPointChannel(Channel):
     """The sum of messages that were rounded to integers, as secure aggregation adds them up.
 
@@ -396,16 +376,13 @@ class FixedPointChannel(Channel):
     (2, array([[1.90734863e-07, 0.00000000e+00]]))
     """
 
-    _parameter_constraints: dict = {
-        **Channel._parameter_constraints,
-        "bits": [Interval(Integral, FEWEST_BITS, MOST_BITS, closed="both")],
-        "scale": [Interval(Real, 0, 2.0**LARGEST, closed="right"), None],
-    }
-
-    def __init__(self, bits: int = DEFAULT_BITS, *, scale: float | None = None, dropout: Any = 0.0):
-        super().__init__(dropout)
-        self.bits = bits
-        self.scale = scale
+    bits: int = allowed(
+        Interval(Integral, FEWEST_BITS, MOST_BITS, closed="both"), default=DEFAULT_BITS
+    )
+    scale: float | None = allowed(
+        Interval(Real, 0, 2.0**LARGEST, closed="right"), None, default=None, kw_only=True
+    )
+    dropout: Any = field(default=0.0, kw_only=True)
 
     def receive(
         self, messages: Iterable[np.ndarray], rng: np.random.RandomState
