@@ -214,7 +214,7 @@ class Bounds(NamedTuple):
     def of_all(cls, announced: Iterable[Bounds]) -> Bounds:
         """The largest of all sites, which have the same columns."""
         counts, columns, means, scatters = zip(*announced, strict=True)
-        if len({(d, len(mean)) for d, mean in zip(columns, means, strict=True)}) > 1:
+        if len(set(zip(columns, map(len, means), strict=True))) > 1:
             raise ValueError("bounds must be of the same columns at all sites")
         largest = map(np.maximum.reduce, (means, scatters))
         return cls(max(counts), columns[0], *largest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,10 @@ def session_of(
 def question_of(session: bytes, kind: str, bits: int, arguments: Mapping[str, Any]) -> bytes:
     """Digest of what is asked of all sites: masks of different questions do not cancel."""
     numbers = repr((kind, bits)).encode()
-    texts = (part for name in sorted(arguments) for part in (name.encode(), arguments[name].data))
-    return digest([session, numbers, *texts])
+    texts = [session, numbers]
+    for name in sorted(arguments):
+        texts += name.encode(), arguments[name].data
+    return digest(texts)
 
 
 class SiteSums:
@@ -74,9 +76,11 @@ class SiteSums:
         self._check_restarts(context, kind)
         if BOUNDS not in numbers:
             return numbers
-        bounds = Bounds.read(numbers[BOUNDS]).within(self.secure.scale)
-        context.state[_FITS] = {**context.state[_FITS], "bounds": bounds.text}
-        return {**numbers, BOUNDS: bounds.vector}
+        vector = numbers[BOUNDS]
+        if self.secure.scale is not None:
+            vector = Bounds.read(vector).within(self.secure.scale).vector
+        context.state[_FITS] = {**context.state[_FITS], "bounds": vector.tobytes()}
+        return {**numbers, BOUNDS: vector}
 
     def _keys(self, message: Message, context: Context) -> dict[str, Any]:
         """New keys for one sum; what was left of another is forgotten."""
@@ -146,9 +150,16 @@ class SiteSums:
         seed_shares, key_shares = _opened_boxes(own, message)
         if (bits := message.config.get("bits")) != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
-        words = self._words(self.tasks[kind], numbers, own, question_of(b"", kind, bits, arguments))
-        if (mean := self.tasks[kind].mean) is not None:
-            Bounds.read(own["bounds"]).check_mean(arguments[str(mean)].numpy())
+        task, bounds = self.tasks[kind], Bounds.read(own["bounds"])
+        if task.mean is not None:
+            bounds.check_mean(arguments[str(task.mean)].numpy())
+        seed, grids = question_of(b"", kind, bits, arguments), task.grids(bounds)
+        how, words = (bits, len(keys)), []
+        for name, sent in sorted(numbers.items()):
+            exact, grid = np.asarray(sent, dtype=np.float64), grids[name]
+            words.append(grid.encode(exact, *how, seed + name.encode()))
+            if task.on_grid and (grid.decode(words[-1], exact.shape, *how) != exact).any():
+                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
         integers = np.concatenate([*words, np.zeros(N_ZEROS, np.uint64)])
         question, n = question_of(own["session"], kind, bits, arguments), len(integers)
         integers += mask(own["seed"], question, n)
@@ -158,18 +169,6 @@ class SiteSums:
         known = {"at": at, "threshold": own["threshold"], "signers": others}
         _keep(context, UNMASK, {**known, **shares})
         return integers
-
-    def _words(
-        self, task: Summed, arrays: dict[str, Any], own: dict[str, Any], question: bytes
-    ) -> Iterator[np.ndarray]:
-        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
-        grids, how = task.grids(Bounds.read(own["bounds"])), (self.secure.bits, len(own["keys"]))
-        for name, sent in sorted(arrays.items()):
-            numbers, grid = np.asarray(sent, dtype=np.float64), grids[name]
-            words = grid.encode(numbers, *how, question + name.encode())
-            if task.on_grid and (grid.decode(words, numbers.shape, *how) != numbers).any():
-                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
-            yield words
 
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit has not begun, or begins once more than the owner of the site allows."""

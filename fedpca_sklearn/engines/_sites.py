@@ -18,7 +18,7 @@ from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ._messages import Answer, BadMessageError, Carrier, Message, arrays_of, shown
 from ._parameters import stated
-from ._secure import Bounds, SecureAggregation, bounds_in
+from ._secure import Bounds, Grid, SecureAggregation, bounds_in
 
 # Largest mu^2 that a site can have spent, other than infinity.
 _LARGEST = 2.0**40
@@ -116,7 +116,9 @@ class Sites:
                 answer = self._open(node, replies.get(node), nonce)
                 value = read(answer)
                 account = _spent_of(answer) if spent else None
-                self._pin(node, answer)
+                told = answer.config.get("dtype"), answer.config.get("columns")
+                if (answer.site, *told) != self._told.get(node):
+                    self._pin(node, answer)
                 if account is not None:
                     self.spent[answer.site] = account
                 values[node] = value
@@ -227,9 +229,6 @@ class Sites:
     def _pin(self, node: int, answer: Answer) -> None:
         """Hold a node to the name, dtype and columns of its first answer."""
         columns = answer.config.get("columns")
-        told = answer.site, answer.config.get("dtype"), columns
-        if told == self._told.get(node):
-            return
         told = answer.site, answer.dtype.name, columns  # which says what is wrong with a dtype
         if node in self._told:
             raise answer.refused("another name, dtype or columns than before")
@@ -327,7 +326,7 @@ class SecureSums(Sites):
     def begin_sums(self, members: Iterable[str]) -> None:
         """Begin sums over sites that are known to take part, or over those of the first one."""
         self.announced: dict[str, Bounds] = {}
-        self._steps: dict[str, Any] = {}
+        self._grids: dict[str, tuple[Grid, int]] = {}
         self._summed = set(members)
 
     def announce(self, kind: str, *arguments: Any) -> None:
@@ -390,12 +389,13 @@ class SecureSums(Sites):
             shape = (rest // words[name],) if size is None else shapes[name]
             part, total = np.split(total, [rest if size is None else size])
             found[name] = grids[name].decode(part, shape, bits, n)
-            self._steps[name] = grids[name].step(bits, n)
+            self._grids[name] = grids[name], n
         return found
 
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""
-        return self._steps[name] * len(self._summed)
+        grid, n = self._grids[name]
+        return grid.step(self.secure.bits, n) * len(self._summed)
 
 
 def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:
