@@ -23,7 +23,6 @@ from ._estimators import (
     note_sites,
     partial_fit_estimator,
     site_work,
-    until_nobody_is_lost,
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
@@ -32,7 +31,7 @@ from ._rows import AskedRows, asked_rows
 from ._secure import SecureAggregation
 from ._secure_fits import secure_tasks
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
-from ._sites import SecureSums, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # The log of a site, which records errors in full.
 _LOG = logging.getLogger("fedpca_sklearn")
@@ -205,12 +204,11 @@ def fit_over(
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
     sites = wanted.sites(carrier, kept, secure)
-
-    def fit() -> Any:
-        sites.begin()
-        return fit_estimator(clone(kept), sites)
-
-    fitted = until_nobody_is_lost(fit)
+    while True:
+        with suppress(SiteLostError):  # the others begin again
+            sites.begin()
+            fitted = fit_estimator(clone(kept), sites)
+            break
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

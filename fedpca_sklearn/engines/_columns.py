@@ -37,7 +37,7 @@ from ._matching import (
 )
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
-from ._secure import BOUNDS, Bounds, SecureAggregation, Summed
+from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_sums
 from ._secure_fits import secure_work
 from ._sites import SecureSums, Sites
 from ._summaries import summary_sent, valid_summary
@@ -249,7 +249,7 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
         found = parts_of(X, U, center, rank)
         return {"part": found["part"], "mean": found["mean"]}
 
-    summed = partial(Summed, reads=OF_ROWS, matched=True)
+    summed = partial(Task, reads=OF_ROWS, matched=True, grids=grids_of_sums)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores

@@ -40,7 +40,7 @@ from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ._questions import Task, check_basis
-from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, Summed
+from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
 from ._secure_fits import Rounds, symmetric
 from ._site_policy import Site
 from ._sites import SecureSums, Sites
@@ -150,10 +150,9 @@ class Releases:
         self.mechanism, self.n_products = mechanism, n_products
         self.n_shares = secure.threshold if mechanism.trust == "sum" else 1
 
-    def task(self, work: Callable, times: int = 1) -> Summed:
-        """A release that is added up; its noise, if there is any, is on a grid."""
-        on_grid = math.isfinite(self.mechanism.epsilon)
-        return Summed(work, times, reads=CLIPPED, grids=self.grids, on_grid=on_grid)
+    def task(self, work: Callable, times: int = 1) -> Task:
+        """A release that is added up."""
+        return Task(work, times, reads=CLIPPED, grids=self.grids)
 
     def terms(self, d: int) -> Terms:
         """Bounds of the rows and the noise of one site."""
@@ -173,7 +172,8 @@ class Releases:
         if terms.costs.mean is not None:
             total += _DEVIATIONS * terms.mean_std
         of = {"count": n, "sum": total, "products": products}
-        return {name: Grid(exponent_of(bound)) for name, bound in of.items()}
+        noise = math.isfinite(self.mechanism.epsilon)  # which is on a grid
+        return {name: Grid(exponent_of(bound), exact=noise) for name, bound in of.items()}
 
     def moments(self, site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
         """Sum of the rows about the public centre, and their number."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, singledispatch, wraps
 from typing import Any, NamedTuple
@@ -38,8 +38,8 @@ from ._secure import (
     Bounds,
     Grid,
     SecureAggregation,
-    Summed,
     grids_of_second_moments,
+    grids_of_sums,
 )
 from ._sites import SecureSums, Sites
 
@@ -56,7 +56,7 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
 
     The first question is answered openly, with the `Bounds` of the site's rows; the others are
-    `Summed`, whose works return arrays by name.
+    added up by tasks with ``grids``, whose works return arrays by name.
     """
     bounded = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
     if not bounded or any(task.bound is None for task in bounded.values()):
@@ -67,10 +67,10 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
             f"that have a bound each, got {type(estimator).__name__}."
         )
     summed = {
-        kind: Summed.of(task, begins=False, grids=partial(_grids_of, task))
+        kind: replace(task, begins=False, grids=partial(_grids_of, task))
         for kind, task in bounded.items()
     }
-    return {"bounds": tasks_of_moments()["bounds"], **summed}
+    return {"bounds": task_of_bounds(), **summed}
 
 
 def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
@@ -90,13 +90,9 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
         )
     tasks = secure_work(estimator, secure)
     first = next(iter(tasks.values()))
-    nothing = Task(_nothing, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
+    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
     nothing = replace(nothing, missing=first.missing)
     return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
-
-
-def _nothing(site: str, X: Any) -> dict[str, Any]:
-    return {}
 
 
 # -------------------------------------------------------------------- first and second moments
@@ -107,16 +103,19 @@ def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
     return in_parts(message, names_in(Moments.parts, len(message)))
 
 
-def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
-    """What begins a fit: the bounds of a site, and the sum and number of its rows."""
+def task_of_bounds(by_column: bool = False) -> Task:
+    """What begins a fit: the bounds of a site."""
 
     def bounds(site, own):
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
-    return {
-        "bounds": Task(bounds, reads=MOMENTS),
-        Moments.kind: Summed(sum_and_count, reads=MOMENTS),
-    }
+    return Task(bounds, reads=MOMENTS)
+
+
+def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
+    """Bounds of a site, and the sum and number of its rows."""
+    moments = Task(sum_and_count, reads=MOMENTS, grids=grids_of_sums)
+    return {"bounds": task_of_bounds(by_column), Moments.kind: moments}
 
 
 def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
@@ -134,7 +133,7 @@ def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, 
 def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
     site_work(estimator)  # refuses what cannot be fitted over a network
-    second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
+    second = Task(_second_moments, fixed=0, reads=MOMENTS, grids=grids_of_second_moments)
     return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
 
 
@@ -288,19 +287,23 @@ def in_parts(message: np.ndarray, names: np.ndarray) -> dict[str, np.ndarray]:
     return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
 
 
-def summed(task: Task, names_of: Callable[[Any, int], np.ndarray], **changes: Any) -> Summed:
-    """A task whose one array is added up, each part of it on a grid of its own.
-
-    ``names_of(X, n)`` are those of the parts of n numbers that the rows X make.
-    """
+def summed(task: Task) -> Task:
+    """A task whose one array is added up, each part of it on a grid of its own."""
+    parts: Any = task.parts
 
     @wraps(task.work)
     def work(site, X, *arguments, **named):
         (message,) = task.work(site, X, *arguments, **named).values()
         message = np.ravel(message)
-        return in_parts(message, names_of(X, len(message)))
+        return in_parts(message, parts(X, len(message)))
 
-    return Summed.of(task, work=work, **changes)
+    return replace(task, work=work, grids=task.grids or grids_of_sums)
+
+
+def sums_of(tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Bounds of the rows of a site, and what of its tasks is made of parts."""
+    kinds = {kind: summed(task) for kind, task in tasks.items() if task.parts is not None}
+    return {"bounds": task_of_bounds(), **kinds}
 
 
 class Rounds(Federation):

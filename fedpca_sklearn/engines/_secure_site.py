@@ -23,8 +23,8 @@ from ._masks import (
     signers,
 )
 from ._messages import OVER, Context, Message
-from ._questions import RUN, RefusedError
-from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation, Summed
+from ._questions import RUN, RefusedError, taken_by
+from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
@@ -67,7 +67,7 @@ class SiteSums:
         kind, steps = message.kind, {KEYS: self._keys, SHARES: self._shares, UNMASK: self._unmask}
         if kind in steps:
             return {}, steps[kind](message, context)
-        if isinstance(self.tasks[kind], Summed):
+        if self.tasks[kind].grids is not None:
             return {"masked": self._masked(message, context, numbers)}, {}
         return self._open(kind, context, numbers), {}
 
@@ -151,14 +151,16 @@ class SiteSums:
         if (bits := message.config.get("bits")) != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
         task, bounds = self.tasks[kind], Bounds.read(own["bounds"])
-        if task.mean is not None:
-            bounds.check_mean(arguments[str(task.mean)].numpy())
+        names, _ = taken_by(task.work)
+        if "mean" in names:
+            place = names.index("mean") + task.batches + task.matched
+            bounds.check_mean(arguments[str(place)].numpy())
         seed, grids = question_of(b"", kind, bits, arguments), task.grids(bounds)
         how, words = (bits, len(keys)), []
         for name, sent in sorted(numbers.items()):
             exact, grid = np.asarray(sent, dtype=np.float64), grids[name]
             words.append(grid.encode(exact, *how, seed + name.encode()))
-            if task.on_grid and (grid.decode(words[-1], exact.shape, *how) != exact).any():
+            if grid.exact and (grid.decode(words[-1], exact.shape, *how) != exact).any():
                 raise RefusedError("the grid of the noise is finer than the scale of secure sums")
         integers = np.concatenate([*words, np.zeros(N_ZEROS, np.uint64)])
         question, n = question_of(own["session"], kind, bits, arguments), len(integers)

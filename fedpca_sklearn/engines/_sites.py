@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any
 from unicodedata import normalize
@@ -256,10 +256,6 @@ class Sites:
                     self._leave_out(node, shown(_unlike(trait, value, expected)))
                     break
 
-    def keep(self, names: Container[str]) -> None:
-        """Ask only some sites from here on; the others have done their part."""
-        self.names = {node: name for node, name in self.names.items() if name in names}
-
     def leave_out(self, name: str, reason: str) -> None:
         """Leave a site out from here on."""
         self._leave_out(self._nodes[name], reason)
@@ -356,7 +352,7 @@ class SecureSums(Sites):
         if len(found) < self.min_sites:
             return {}
         self.n_ended += len(self.names) - len(found)
-        self.keep(found)
+        self.names = {node: name for node, name in self.names.items() if name in found}
         self.begin_sums(found)
         self.announced = {site: bounds for site, (_, bounds) in found.items()}
         return {site: told for site, (told, _) in found.items()}

@@ -24,7 +24,6 @@ from ._secure import (
     Grid,
     Grids,
     SecureAggregation,
-    Summed,
     bounds_in,
     grids_of_sums,
 )
@@ -145,12 +144,12 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
         share = Grid(bounds.rows if estimator.weighting == "rows" else 0)
         return {**grids_of_sums(bounds), "projection": share, "share": share}
 
-    summed = partial(Summed, reads=MOMENTS, batches=True)
+    summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
         "bounds": Task(bounds, reads=MOMENTS, batches=True, begins=True),
         "totals": summed(sum_and_count),
-        "space": summed(space, mean=1, grids=grids_of_space),
-        "moments": summed(moments, mean=2),
+        "space": summed(space, grids=grids_of_space),
+        "moments": summed(moments),
     }
 
 

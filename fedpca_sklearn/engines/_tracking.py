@@ -384,14 +384,15 @@ def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[st
         size = STMissTracker._block_rows(tracker, X.shape[1], False)
         return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
 
-    def names(kind, X, n):
-        return _names_in(kind, X.shape[1], n)
-
     kinds = {
-        kind: summed(task, partial(names, kind), grids=_grids_of_batch)
+        kind: summed(replace(task, parts=partial(_names_at, kind), grids=_grids_of_batch))
         for kind, task in plain.items()
     }
     return {**kinds, "batch": replace(plain["batch"], work=batch)}
+
+
+def _names_at(kind: str, X: Any, n: int) -> np.ndarray:
+    return _names_in(kind, X.shape[1], n)
 
 
 def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
