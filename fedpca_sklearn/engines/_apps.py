@@ -65,7 +65,7 @@ class SiteApp:
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._sums: Any = None
         if secure is not None:
-            from ._secure_site import SiteSums  # whose keys need an optional dependency
+            from ._secure_sum import SiteSums  # whose keys need an optional dependency
 
             self._sums = SiteSums(secure, self._tasks)
         self.kinds = list({**self._tasks, **dict.fromkeys(FIRST_KINDS)})

@@ -92,7 +92,8 @@ class Task:
         ``bound(rows, mean, scatter)`` returns the largest absolute number of each array of the
         answer, by name, at a site whose number of rows, norm of the mean and scatter about it are
         at most these. With it answers can be added up by secure sums: their grid follows from what
-        sites announce. Work that reads "moments" only.
+        sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
+        reads "moments" only.
     parts : callable or None
         Of an answer of one array ``parts(X, n)`` are the names of its n numbers, by what they are:
         by secure sums each name has a grid of its own.

@@ -181,8 +181,8 @@ class Bounds(NamedTuple):
         """
         if dtype is not None and are_too_large(mean, float(np.sum(scatter)) / count, dtype):
             raise RefusedError("values that are too large")
-        (n,), mean, scatter = map(_exponents, (count, mean, scatter))
-        return cls(int(n), d, mean, scatter)
+        n, *found = _exponents(np.hstack([count, mean, scatter]))
+        return cls(int(n), d, *np.split(np.array(found), 2))
 
     @property
     def vector(self) -> np.ndarray:

@@ -298,7 +298,7 @@ class SecureSums(Sites):
     """
 
     def __init__(self, secure: SecureAggregation, tasks: Mapping[str, Any], *of_sites: Any):
-        from ._secure_session import Session  # whose masks need an optional dependency
+        from ._secure_sum import Session  # whose masks need an optional dependency
 
         super().__init__(*of_sites)
         if secure.threshold > self.min_sites:
