@@ -24,20 +24,22 @@ from ..vertical._vertical_kernels import (
     of_unit_length,
     part_of,
 )
-from ._columns import Parts, keys_and_bounds, parts_of
-from ._estimators import fit_estimator, site_work
-from ._matching import (
+from ._columns import (
     KEYS,
     OF_ROWS,
     ColumnRounds,
+    Parts,
     SiteOperator,
     bounded,
     check_vectors,
+    keys_and_bounds,
     noted,
     own_keys,
+    parts_of,
     period_of,
     refuse_topology,
 )
+from ._estimators import fit_estimator, site_work
 from ._questions import BEGINNINGS, Given, RefusedError, Task
 from ._secure import Grid, SecureAggregation
 from ._secure_fits import secure_work
