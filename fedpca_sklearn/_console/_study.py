@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..engines._letters import read_letter
+from ..engines._messages import read_letter
 from ..engines._parameters import constructed, construction_of, public_class
 from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
 from ..engines.files import answer as answer_of_site

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, dataclass_transform
 Class = TypeVar("Class")
 
 
-def allowed(*kinds: Any, default: Any = MISSING) -> Any:
+def allowed(*kinds: Any, default: Any = MISSING, kw_only: Any = MISSING) -> Any:
     """A parameter and what it may be, as scikit-learn's validation of parameters has it."""
-    return field(default=default, metadata={"allowed": list(kinds)})
+    return field(default=default, kw_only=kw_only, metadata={"allowed": list(kinds)})
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(allowed, field))

@@ -1,8 +1,7 @@
 """Communication of clients: federations, channels, topologies and schedules; no PCA."""
 
-from ._channel import Channel, FadingChannel, GaussianChannel, PerfectChannel
+from ._channel import Channel, FadingChannel, FixedPointChannel, GaussianChannel, PerfectChannel
 from ._federation import CommunicationLog, Federation
-from ._fixed_point import FixedPointChannel
 from ._schedule import load_balanced_schedule
 from ._topology import Complete, Graph, Ring, Star, Topology
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sklearn.base import clone
@@ -24,20 +23,20 @@ from ._estimators import (
     note_sites,
     partial_fit_estimator,
     site_work,
-    until_nobody_is_lost,
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
-from ._questions import NOTHING, RUN, RefusedError, asked
-from ._rows import KeptMoments, asked_rows
+from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, asked
+from ._rows import AskedRows, asked_rows
 from ._secure import SecureAggregation
 from ._secure_fits import secure_tasks
-from ._secure_sums import SecureSums
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
-from ._sites import Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # The log of a site, which records errors in full.
 _LOG = logging.getLogger("fedpca_sklearn")
+# Moments that a site keeps, so that those of the rows of a run are computed once.
+_KEPT = 4
 
 # -------------------------------------------------------------------- a site
 
@@ -63,10 +62,10 @@ class SiteApp:
         self._tasks = _tasks_of(estimator, secure)
         check_parameters(estimator)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
-        self._kept, self._stated, self._site = KeptMoments(), stated(estimator), ""
+        self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._sums: Any = None
         if secure is not None:
-            from ._secure_site import SiteSums  # whose keys need an optional dependency
+            from ._secure_sum import SiteSums  # whose keys need an optional dependency
 
             self._sums = SiteSums(secure, self._tasks)
         self.kinds = list({**self._tasks, **dict.fromkeys(FIRST_KINDS)})
@@ -114,17 +113,31 @@ class SiteApp:
         task, question = self._tasks[kind], asked(message, context, self._tasks)
         run, found = context.state[RUN], dict[str, Any]()
         if task.reads != NOTHING or "dtype" not in run:
-            public = list(context.run_config.values())
-            rows = asked_rows(self._load_rows(context.given), task, question, public)
-            rows.check_enough(policy.min_rows)
-            moments = partial(self._kept.of, context, question.batch)
-            found = rows.answer(task, who, question.arguments, moments)
+            rows = self._rows(task, question, context)
+            found = rows.answer(task, who, question.arguments)
             run |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
         beside = {"dtype": run["dtype"]} | ({"columns": run["columns"]} if run["columns"] else {})
         if self._sums is None:
             return found, beside
         found, sealed = self._sums.step(message, context, found)
         return found, beside | sealed
+
+    def _rows(self, task: Task, question: Question, context: Context) -> AskedRows:
+        """Rows that a question is about, or their moments: the same until a run or batch begins.
+
+        A server that asks again whether rows have changed learns of no row that has.
+        """
+        begun = context.state[RUN].get("run" if question.batch is None else "batch")
+        key = context.node_id, context.run_id, question.batch, begun
+        if task.reads == MOMENTS and key in self._kept:
+            return self._kept[key]
+        public = list(context.run_config.values())
+        rows = asked_rows(self._load_rows(context.given), task, question, public)
+        rows.check_enough(self._policy.min_rows)
+        if task.reads == MOMENTS and rows.keys is None and not rows.over:
+            rows = rows.as_moments()
+            self._kept = dict([*self._kept.items(), (key, rows)][-_KEPT:])
+        return rows
 
 
 def _tasks_of(estimator: Any, secure: SecureAggregation | None) -> dict[str, Any]:
@@ -191,12 +204,11 @@ def fit_over(
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
     sites = wanted.sites(carrier, kept, secure)
-
-    def fit() -> Any:
-        sites.begin()
-        return fit_estimator(clone(kept), sites)
-
-    fitted = until_nobody_is_lost(fit)
+    while True:
+        with suppress(SiteLostError):  # the others begin again
+            sites.begin()
+            fitted = fit_estimator(clone(kept), sites)
+            break
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

@@ -15,7 +15,7 @@ from .._base.certified import name_columns
 from .._validation.feature_names import check_names
 from ._messages import Answer
 from ._questions import Task
-from ._sites import SiteLostError, Sites
+from ._sites import Sites
 
 
 @singledispatch
@@ -62,7 +62,13 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
         An estimator with ``subspace_`` and PCA's fitted attributes, or `FederatedScaler`.
     """
     if not hasattr(estimator, "fit_over"):
-        return fit_batches(estimator, lambda one, batch: partial_fit_estimator(one, sites, batch))
+        for batch in count():
+            found = partial_fit_estimator(estimator, sites, batch)
+            if found is None and not batch:
+                raise NoBatchError("No site has any batch.")
+            if found is None:
+                return estimator
+            estimator, estimator.n_batches_ = found, batch + 1
     estimator.fit_over(sites)
     know_columns(estimator, sites.columns)
     estimator.communication_ = sites.log
@@ -96,33 +102,6 @@ def partial_fit_estimator(estimator: Any, sites: Sites, batch: int) -> Any:
 
 class NoBatchError(RuntimeError):
     """No site has a batch of the number that was asked for: their streams have ended."""
-
-
-def until_nobody_is_lost(
-    fit: Callable[[], Any], go_on: Callable[[SiteLostError], None] | None = None
-) -> Any:
-    """What a fit returns, begun again where a site that took part is lost."""
-    while True:
-        try:
-            return fit()
-        except SiteLostError as lost:
-            if go_on is not None:
-                go_on(lost)
-
-
-def fit_batches(estimator: Any, take: Callable[[Any, int], Any]) -> Any:
-    """Fit an estimator of one batch of the sites after the other, until there are no more.
-
-    ``take(estimator, batch)`` is the estimator with a batch, None where there is none.
-    """
-    for batch in count():
-        found = take(estimator, batch)
-        if found is None and not batch:
-            raise NoBatchError("No site has any batch.")
-        if found is None:
-            break
-        estimator, estimator.n_batches_ = found, batch + 1
-    return estimator
 
 
 def know_columns(estimator: Any, columns: Sequence[str] | None) -> None:

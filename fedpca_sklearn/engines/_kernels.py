@@ -7,6 +7,7 @@ its parts add up. The keys of rows are no sum, they are intersected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,22 +24,24 @@ from ..vertical._vertical_kernels import (
     of_unit_length,
     part_of,
 )
-from ._columns import Parts, keys_and_bounds, parts_of
-from ._estimators import fit_estimator, site_work
-from ._matching import (
+from ._columns import (
     KEYS,
     OF_ROWS,
     ColumnRounds,
+    Parts,
     SiteOperator,
     bounded,
     check_vectors,
+    keys_and_bounds,
     noted,
     own_keys,
+    parts_of,
     period_of,
     refuse_topology,
 )
+from ._estimators import fit_estimator, site_work
 from ._questions import BEGINNINGS, Given, RefusedError, Task
-from ._secure import Grid, SecureAggregation, Summed
+from ._secure import Grid, SecureAggregation
 from ._secure_fits import secure_work
 from ._sites import Sites
 
@@ -227,4 +230,4 @@ def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[
         return {"part": Grid(int(bounds.scatter[0]) + 1)}
 
     part = site_work(estimator)["kernel_part"]
-    return {**keys_and_bounds(squares), "kernel_part": Summed.of(part, grids=grids)}
+    return {**keys_and_bounds(squares), "kernel_part": replace(part, grids=grids)}

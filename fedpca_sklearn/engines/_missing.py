@@ -6,6 +6,7 @@ Sites fill missing entries in by what all of them say, over rounds. Both ways ha
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -35,10 +36,17 @@ from ._estimators import know_columns, one_message, rows_sent, site_work, told
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_patterns
 from ._rows import dense
-from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_second_moments
+from ._secure import (
+    BOUNDS,
+    Bounds,
+    Grid,
+    Grids,
+    SecureAggregation,
+    grids_of_second_moments,
+    grids_of_sums,
+)
 from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
-from ._secure_sums import SecureSums
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # What questions read.
 PAIRED = "rows: each pair of columns has moments of the rows that have both"
@@ -259,7 +267,7 @@ def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task
             "products": (own.products + own.counts * gaps * gaps.T)[above],
         }
 
-    summed = Summed(pairs, reads=PAIRED, missing=True, mean=0, grids=_grids_of_pairs)
+    summed = Task(pairs, reads=PAIRED, missing=True, grids=_grids_of_pairs)
     return {**_first_by_sums(check, PAIRED, False), "pairs": summed}
 
 
@@ -284,7 +292,7 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[
     entries = _first_by_sums(_check_few, OBSERVED, True)
     return {
         **entries,
-        "filled": Summed.of(plain["filled"], work=filled, given=given, grids=_grids_of_filled),
+        "filled": replace(plain["filled"], work=filled, given=given, grids=_grids_of_filled),
     }
 
 
@@ -317,7 +325,7 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[
 
     return {
         "bounds": Task(bounds, reads=reads, missing=True),
-        "entries": Summed(entries, reads=reads, missing=True),
+        "entries": Task(entries, reads=reads, missing=True, grids=grids_of_sums),
     }
 
 
@@ -340,7 +348,7 @@ class _Summed:
     """Means of the columns of all sites, numbers of their entries, and of the rows."""
 
     def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
-        d = next(iter(sums.announced.values())).n_features
+        d = sums.n_features
         check_at_most_features(estimator.n_components, d)
         shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
         if pairs:

@@ -31,7 +31,7 @@ from ._estimators import (
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, pair_tasks
 from ._questions import MOMENTS, RefusedError, Task, check_mean
-from ._secure import SecureAggregation, Summed
+from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
     Rounds,
     mean_of_all,
@@ -40,8 +40,7 @@ from ._secure_fits import (
     triangle_about,
     work_of_second_moments,
 )
-from ._secure_sums import SecureSums
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # -------------------------------------------------------------------- DistributedPCA
 
@@ -192,7 +191,7 @@ def _squares(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndar
 
 @secure_work.register
 def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
-    squares = Summed(_squares, fixed=0, mean=0, reads=MOMENTS)
+    squares = Task(_squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
     return {**tasks_of_moments(by_column=True), "squares": squares}
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
-from ..communication._fixed_point import exponent_of
+from ..communication._channel import exponent_of
 from ..federated import FederatedPCA
 from ..federated._private import (
     Release,
@@ -40,11 +40,10 @@ from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
 from ._questions import Task, check_basis
-from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, Summed
+from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
 from ._secure_fits import Rounds, symmetric
-from ._secure_sums import SecureSums
 from ._site_policy import Site
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # Deviations of the noise beyond which a message does not fit the public scale.
 _DEVIATIONS = 64
@@ -151,10 +150,9 @@ class Releases:
         self.mechanism, self.n_products = mechanism, n_products
         self.n_shares = secure.threshold if mechanism.trust == "sum" else 1
 
-    def task(self, work: Callable, times: int = 1) -> Summed:
-        """A release that is added up; its noise, if there is any, is on a grid."""
-        on_grid = math.isfinite(self.mechanism.epsilon)
-        return Summed(work, times, reads=CLIPPED, grids=self.grids, on_grid=on_grid)
+    def task(self, work: Callable, times: int = 1) -> Task:
+        """A release that is added up."""
+        return Task(work, times, reads=CLIPPED, grids=self.grids)
 
     def terms(self, d: int) -> Terms:
         """Bounds of the rows and the noise of one site."""
@@ -174,7 +172,8 @@ class Releases:
         if terms.costs.mean is not None:
             total += _DEVIATIONS * terms.mean_std
         of = {"count": n, "sum": total, "products": products}
-        return {name: Grid(exponent_of(bound)) for name, bound in of.items()}
+        noise = math.isfinite(self.mechanism.epsilon)  # which is on a grid
+        return {name: Grid(exponent_of(bound), exact=noise) for name, bound in of.items()}
 
     def moments(self, site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
         """Sum of the rows about the public centre, and their number."""
@@ -261,8 +260,8 @@ class PrivateSums(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """Sum of the answers of all sites to a query."""
         if isinstance(query, Moments):
-            found = self.parts(query)
-            self.sum_of_rows, (self.count,) = found["sum"], found["count"]
+            total = super().total(query)
+            self.sum_of_rows, self.count = total[:-1], total[-1]
             return self._all().moments()
         k = len(query.V)
         shape = (k**2 + 1,) if isinstance(query, Variances) else query.V.shape

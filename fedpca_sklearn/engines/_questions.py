@@ -92,7 +92,13 @@ class Task:
         ``bound(rows, mean, scatter)`` returns the largest absolute number of each array of the
         answer, by name, at a site whose number of rows, norm of the mean and scatter about it are
         at most these. With it answers can be added up by secure sums: their grid follows from what
-        sites announce. Work that reads "moments" only.
+        sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
+        reads "moments" only.
+    parts : callable or None
+        Of an answer of one array ``parts(X, n)`` are the names of its n numbers, by what they are:
+        by secure sums each name has a grid of its own.
+    grids : callable or None
+        ``grids(bounds)`` are these, from what all sites announce; None: those of moments.
     """
 
     work: Callable
@@ -107,6 +113,8 @@ class Task:
     matched: bool = False
     once: bool = False
     bound: Callable[[float, float, float], Mapping[str, float]] | None = None
+    parts: Callable[[Any, int], np.ndarray] | None = None
+    grids: Callable[[Any], Mapping[str, Any]] | None = None
 
     def __post_init__(self):
         if self.bound is not None and self.reads != MOMENTS:
@@ -116,18 +124,18 @@ class Task:
                 "reads must be 'moments', 'summary', 'nothing' or 'rows: ' and why, got "
                 f"{self.reads!r}."
             )
-        if self.reads == "summary" and taken_by(self.work)[0] + self.matched:
+        if self.reads == "summary" and (taken_by(self.work)[0] or self.matched):
             raise ValueError("reads='summary' is for questions without an argument.")
 
 
 @lru_cache(maxsize=256)
-def taken_by(work: Callable) -> tuple[int, set[str]]:
-    """How many arguments a work takes beside site and rows, and which by name; or what it wraps."""
+def taken_by(work: Callable) -> tuple[list[str], set[str]]:
+    """Arguments that a work takes beside site and rows, and those by name; or what it wraps."""
     inner = inspect.signature(work).parameters.values()
     outer = inspect.signature(work, follow_wrapped=False).parameters.values()
     names = {p.name for p in (*inner, *outer) if p.kind is p.KEYWORD_ONLY}
-    by_place = [p for p in inner if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(by_place) - 2, names
+    by_place = [p.name for p in inner if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return by_place[2:], names
 
 
 class Question(NamedTuple):
@@ -154,7 +162,7 @@ def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Questio
     task, batch, keys = tasks[kind], None, None
     if not task.batches:
         count_question(context, tasks, kind)
-    n = taken_by(task.work)[0] + task.batches + task.matched
+    n = len(taken_by(task.work)[0]) + task.batches + task.matched
     if set(sent) != set(map(str, range(n))):
         raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
     arguments = []

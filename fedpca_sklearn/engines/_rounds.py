@@ -14,7 +14,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._kernels.row_moments import RowMoments
 from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._client import Client
@@ -23,15 +22,14 @@ from ..rounds._heteroscedastic_pca import ROUNDS
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._private_rounds import message_of_noise
 from ..rounds._queries import Moments, Query, Scatter, TimesScatter, Variances
-from ._estimators import fit_estimator, refuse_channel, site_work, until_nobody_is_lost
+from ._estimators import fit_estimator, refuse_channel, site_work
 from ._messages import Answer
 from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
-from ._secure import Bounds, Grid, Grids, SecureAggregation, Summed, grids_of_sums
-from ._secure_fits import Rounds, query_of, secure_work, summed, tasks_of_moments
-from ._secure_sums import SecureSums
+from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
+from ._secure_fits import Rounds, names_in, secure_work, sums_of
 from ._site_policy import Site
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"
@@ -44,14 +42,27 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 # -------------------------------------------------------------------- queries at a site
 
 
-def of_query(making: Callable[..., Query], times: int = 1, fixed: int | None = None) -> Task:
-    """A task that answers the query that ``making(site, d, *arguments)`` makes, checked."""
+def of_query(
+    query: type[Query],
+    times: int = 1,
+    *,
+    center: bool,
+    rank: Callable[[int], int],
+    steps: int = 1,
+    weighted: bool = False,
+    **task: Any,
+) -> Task:
+    """A task that answers queries of a class, which are checked as `asking` has it."""
+    making = asking(query, center, rank, steps, weighted)
 
     @wraps(making, updated=())
     def work(site, own, *arguments):
         return {"message": making(site, len(own.mean), *arguments).answer(own)}
 
-    return Task(work, times, fixed, reads=MOMENTS)
+    def parts(own, n):
+        return names_in(query.parts, n)
+
+    return Task(work, times=times, reads=MOMENTS, parts=parts, **task)
 
 
 def asking(
@@ -88,9 +99,9 @@ def asking(
         unit = given.pop("unit")
         return Weighted(query(**given), unit, center, most + 1)
 
-    by_place = Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [Parameter(name, by_place) for name in ("site", "d", *names)]
-    make.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    by_place = partial(Parameter, kind=Parameter.POSITIONAL_OR_KEYWORD)
+    made = Signature(list(map(by_place, ("site", "d", *names))))
+    make.__signature__ = made  # type: ignore[attr-defined]
     return make
 
 
@@ -101,14 +112,15 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     def rank(d):
         return estimator.n_components or d
 
-    of = partial(asking, center=estimator.center, rank=rank, steps=estimator.local_steps)
-    products, variances = of(TimesScatter), of(Variances)
+    how: dict[str, Any] = {"center": estimator.center, "rank": rank, "steps": estimator.local_steps}
     if estimator.mechanism is not None:
-        return private_rounds(estimator, products, variances)
+        return private_rounds(estimator, *(asking(q, **how) for q in (TimesScatter, Variances)))
+    of: Any = partial(of_query, **how)
+    turned = None if estimator.local_steps == 1 else _turned
     return {
-        "moments": of_query(of(Moments)),
-        "times_scatter": of_query(products, estimator.n_rounds, fixed=1),
-        "variances": of_query(variances, fixed=1),
+        "moments": of(Moments),
+        "times_scatter": of(TimesScatter, estimator.n_rounds, fixed=1, grids=turned),
+        "variances": of(Variances, fixed=1),
     }
 
 
@@ -116,14 +128,12 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
 def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_sums_of_rounds(estimator, secure)
-    plain, steps = site_work(estimator), estimator.local_steps
+    return sums_of(site_work(estimator))
 
-    def grids(bounds):
-        turned = {} if steps == 1 else {"products": Grid(bounds.rows + 1)}
-        return {**grids_of_sums(bounds), **turned}
 
-    kinds = {kind: summed(plain[kind], grids=grids) for kind in ("times_scatter", "variances")}
-    return {**tasks_of_moments(), **kinds}
+def _turned(bounds: Bounds) -> Grids:
+    """Grids of bases that are added up, after local steps."""
+    return {"products": Grid(bounds.rows + 1)}
 
 
 @site_work.register
@@ -133,34 +143,28 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
     def rank(d):
         return estimator.n_components
 
-    of = partial(asking, center=estimator.center, rank=rank)
+    of: Any = partial(of_query, center=estimator.center, rank=rank)
     weighted = {
-        f"weighted_{query.kind}": of_query(of(query, weighted=True), times)
+        f"weighted_{query.kind}": of(query, times, weighted=True, grids=_weighted)
         for query, times in ((Moments, 1), (TimesScatter, ROUNDS), (Variances, 1))
     }
-    scores = keeping(of(ExpectedScores), _message)
-    # of variances the factors, and what a product adds to them
-    twice = of_query(of(Variances, rank=lambda d: 2 * rank(d)))
     return {
-        "moments": of_query(of(Moments)),
-        "scatter": of_query(of(Scatter)),
+        "moments": of(Moments),
+        "scatter": of(Scatter),
         **weighted,
-        "scores": Task(scores, estimator.n_rounds, reads=MOMENTS),
-        "times_scatter": of_query(of(TimesScatter)),
-        "variances": twice,
+        "scores": scores(estimator),
+        "times_scatter": of(TimesScatter),
+        # the factors, and what a product adds to them
+        "variances": of(Variances, rank=lambda d: 2 * rank(d)),
     }
 
 
-def _message(query: ExpectedScores, found: dict, own: RowMoments) -> dict[str, np.ndarray]:
-    return {"message": query.message(found, own.n_samples)}
-
-
-def keeping(making: Callable, sent: Callable) -> Callable:
+def scores(estimator: FederatedHeteroscedasticPCA, by_sums: bool = False) -> Task:
     """Work that takes the noise that the site has kept of the round before, and keeps a new one.
 
     There is none at first. A question that comes again starts from what was kept before it.
-    ``sent(query, sums, own)`` are the arrays that the site sends.
     """
+    making: Any = asking(ExpectedScores, estimator.center, lambda d: estimator.n_components)
 
     @wraps(making, updated=())
     def work(site, own, *arguments, who: Site):
@@ -172,9 +176,9 @@ def keeping(making: Callable, sent: Callable) -> Callable:
             before = kept["before" if kept["of"] == of else "now"]
         found, now = query.sums(own, before or None)
         state[_KEPT] = {"of": of, "before": before, "now": float(now)}
-        return sent(query, found, own)
+        return found if by_sums else {"message": query.message(found, own.n_samples)}
 
-    return work
+    return Task(work, estimator.n_rounds, reads=MOMENTS)
 
 
 def _weighted(bounds: Bounds) -> Grids:
@@ -195,14 +199,8 @@ def _scores(bounds: Bounds) -> Grids:
 
 @secure_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
-    plain = site_work(estimator)
-    kept = keeping(query_of(plain["scores"]), lambda query, found, own: found)
-    kinds = {
-        kind: summed(plain[kind], grids=_weighted if "weighted" in kind else grids_of_sums)
-        for kind in plain.keys() - {"moments", "scores"}
-    }
-    scores = Summed.of(plain["scores"], work=kept, grids=_scores, mean=1)
-    return {**tasks_of_moments(), **kinds, "scores": scores}
+    sums = sums_of(site_work(estimator))
+    return {**sums, "scores": replace(scores(estimator, by_sums=True), grids=_scores)}
 
 
 # -------------------------------------------------------------------- rounds at the server
@@ -229,10 +227,10 @@ class SiteRounds(Rounds):
             self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
             return total
         k, d = query.F.shape
-        found = self.parts(query)
-        shaped = {"left": (k, d), "right": (k, k), "covariance": (k, k)}
-        found |= {name: found[name].reshape(shape) for name, shape in shaped.items()}
-        return query.message(found, self.n_rows)
+        one, square = (1,), (k, k)
+        shapes = {"left": (k, d), "right": square, "covariance": square, "logs": one}
+        shapes["distances"] = one
+        return query.message(self.sites.sum("scores", shapes, *query.arguments), self.n_rows)
 
     def _read(self, query: Query, answer: Answer) -> np.ndarray:
         """The message in a site's answer to a query, if it can be one."""
@@ -291,16 +289,12 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
         return power_by_rounds(estimator, SiteRounds(sites))
     if isinstance(sites, SecureSums):
         return _by_private_sums(estimator, sites)
-    start, n_done = None, 0
-
-    def fit() -> FederatedPowerPCA:
-        return power_by_rounds(clone(estimator), SiteRounds(sites), start, n_done)
-
-    def go_on(lost: SiteLostError) -> None:  # what was spent is spent: the others go on
-        nonlocal start, n_done
-        start, n_done = lost.basis, n_done + lost.n_products
-
-    fitted = until_nobody_is_lost(fit, go_on)
+    start, n_done, fitted = None, 0, None
+    while fitted is None:
+        try:
+            fitted = power_by_rounds(clone(estimator), SiteRounds(sites), start, n_done)
+        except SiteLostError as lost:  # what was spent is spent: the others go on
+            start, n_done = lost.basis, n_done + lost.n_products
     d, mechanism = fitted.components_.shape[1], fitted.mechanism
     terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, fitted.n_rounds + 1))
     return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))

@@ -17,8 +17,8 @@ from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_finite, check_rows, check_weight, is_integer, is_real
 from .._validation.containers import as_rows, checked_array
 from .._validation.texts import composed
-from ._messages import OVER, Context
-from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, taken_by
+from ._messages import OVER
+from ._questions import NOTHING, Question, RefusedError, Task, taken_by
 from ._site_policy import Site
 
 # Bytes of a hashed key, of what tells a salt from others, and the least that a salt has.
@@ -145,32 +145,6 @@ class SiteRows:
     columns: Sequence[str] | None = None
 
 
-# Moments that a site keeps, so that those of the rows of a run are computed once.
-_KEPT = 4
-
-
-class KeptMoments:
-    """Moments of the rows of the last runs at a site: the same for all questions until it begins.
-
-    A server that asks again whether rows have changed learns of no row that has.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[Any, SiteMoments] = {}
-
-    def of(
-        self, context: Context, batch: int | None, X: Any, weight: np.ndarray | None
-    ) -> SiteMoments:
-        """Moments of the rows that a question of a run is about."""
-        run = context.state.get(RUN, {})
-        begun = "batch" if batch is not None else "run"
-        key = (context.node_id, context.run_id, batch, run.get(begun), X.shape)
-        if key not in self._kept:
-            kept = [*self._kept.items(), (key, SiteMoments.of(X, weight))]
-            self._kept = dict(kept[-_KEPT:])
-        return self._kept[key]
-
-
 _WITHOUT_KEYS = "rows without keys cannot be matched with those of other sites"
 
 
@@ -180,7 +154,7 @@ class AskedRows:
 
     Attributes
     ----------
-    X : ndarray or sparse array of shape (n, d)
+    X : ndarray or sparse array of shape (n, d), or SiteMoments
     columns : list of str or None
     weight : ndarray of shape (n,) or None
     keys : HashedKeys or None
@@ -202,28 +176,28 @@ class AskedRows:
         if w is not None and w.sum() < 1:
             raise RefusedError("sample_weight has a sum below 1")
 
-    def answer(
-        self, task: Task, site: Site, arguments: list[np.ndarray], moments: Callable
-    ) -> dict[str, Any]:
-        """Arrays that the site sends, by name; ``moments(X, weight)`` are those of its rows."""
+    def as_moments(self) -> AskedRows:
+        """The same, with moments in place of the rows and their weights."""
+        return replace(self, X=SiteMoments.of(self.X, self.weight), weight=None)
+
+    def answer(self, task: Task, site: Site, arguments: list[np.ndarray]) -> dict[str, Any]:
+        """Arrays that the site sends, by name."""
         if self.over:
             return {OVER: np.ones(1)}
-        by_moments = task.reads == MOMENTS and self.keys is None  # weights are in them
         given = {
             **{"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns},
             "min_rows": site.policy.min_rows,
             "min_rows_of_pattern": site.policy.min_rows_of_pattern,
         }
         _, names = taken_by(task.work)
-        if task.reads != NOTHING and not by_moments:
+        if task.reads != NOTHING:
             for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
                 if given[name] is not None and name not in names:
                     raise RefusedError(f"the estimator takes no {what}")
         if "keys" in names and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
-        X = moments(self.X, self.weight) if by_moments else self.X
         more = {name: given[name] for name in names}
-        return task.work(site.name, X, *arguments, **more)
+        return task.work(site.name, self.X, *arguments, **more)
 
 
 def asked_rows(

@@ -13,9 +13,9 @@ import numpy as np
 
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
-from ..communication._fixed_point import DEFAULT_BITS, FEWEST_BITS, LARGEST, LEAST, MOST_BITS
+from ..communication._channel import DEFAULT_BITS, FEWEST_BITS, LARGEST, LEAST, MOST_BITS
 from ._messages import Answer, are_too_large
-from ._questions import BEGINNINGS, RefusedError, Task
+from ._questions import BEGINNINGS, RefusedError
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ class Bounds(NamedTuple):
         """
         if dtype is not None and are_too_large(mean, float(np.sum(scatter)) / count, dtype):
             raise RefusedError("values that are too large")
-        (n,), mean, scatter = map(_exponents, (count, mean, scatter))
-        return cls(int(n), d, mean, scatter)
+        n, *found = _exponents(np.hstack([count, mean, scatter]))
+        return cls(int(n), d, *np.split(np.array(found), 2))
 
     @property
     def vector(self) -> np.ndarray:
@@ -214,7 +214,7 @@ class Bounds(NamedTuple):
     def of_all(cls, announced: Iterable[Bounds]) -> Bounds:
         """The largest of all sites, which have the same columns."""
         counts, columns, means, scatters = zip(*announced, strict=True)
-        if len({(d, len(mean)) for d, mean in zip(columns, means, strict=True)}) > 1:
+        if len(set(zip(columns, map(len, means), strict=True))) > 1:
             raise ValueError("bounds must be of the same columns at all sites")
         largest = map(np.maximum.reduce, (means, scatters))
         return cls(max(counts), columns[0], *largest)
@@ -257,10 +257,13 @@ class Grid:
         Power of two that bounds the absolute values.
     size : int or ndarray of int or None, default=None
         Power of two of what they are as a rule, to which they are precise; None: their bound.
+    exact : bool, default=False
+        Whether they are on the grid already, as noise is, and must not be rounded again.
     """
 
     exponent: Any
     size: Any = None
+    exact: bool = False
 
     def wider(self, more: int) -> Grid:
         """A grid for numbers that may be larger by a power of two, and as a rule are not."""
@@ -360,30 +363,6 @@ def grids_of_second_moments(bounds: Bounds) -> Grids:
         **grids_of_sums(bounds),
         "products": Grid(np.maximum(own, between) + 1, np.maximum(own, between - _WIDEST)),
     }
-
-
-@dataclass(frozen=True)
-class Summed(Task):
-    """Work whose arrays are added up by secure sums. Answers of other tasks are sent as they are.
-
-    Attributes
-    ----------
-    grids : callable
-        ``grids(bounds)`` returns the `Grid` of each array by name, from the bounds of all sites.
-    mean : int or None
-        Position of an argument that is a mean, which must be within the bounds.
-    on_grid : bool
-        Whether the numbers are on a grid already, as noise is, and must not be rounded again.
-    """
-
-    grids: Callable[[Bounds], Grids] = grids_of_sums
-    mean: int | None = None
-    on_grid: bool = False
-
-    @classmethod
-    def of(cls, task: Task, **changes: Any) -> Summed:
-        """A task as it is, but for some fields."""
-        return cls(**{**vars(task), **changes})
 
 
 def bounds_in(answer: Answer) -> Bounds:

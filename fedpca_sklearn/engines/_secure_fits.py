@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, singledispatch, wraps
-from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +22,11 @@ from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
-from ..communication._fixed_point import exponent_of
+from ..communication._channel import exponent_of
 from ..federated import FederatedPCA
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
-from ..rounds._queries import Moments, Query
+from ..rounds._queries import Moments
 from ..summary._triangle import Triangle
 from ._estimators import site_work
 from ._questions import MOMENTS, NOTHING, RefusedError, Task, check_mean
@@ -38,11 +38,10 @@ from ._secure import (
     Bounds,
     Grid,
     SecureAggregation,
-    Summed,
     grids_of_second_moments,
+    grids_of_sums,
 )
-from ._secure_sums import SecureSums
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 # Most features of which second moments are summed: a message of 16 MB.
 MAX_FEATURES = 2000
@@ -57,7 +56,7 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
 
     The first question is answered openly, with the `Bounds` of the site's rows; the others are
-    `Summed`, whose works return arrays by name.
+    added up by tasks with ``grids``, whose works return arrays by name.
     """
     bounded = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
     if not bounded or any(task.bound is None for task in bounded.values()):
@@ -68,10 +67,10 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
             f"that have a bound each, got {type(estimator).__name__}."
         )
     summed = {
-        kind: Summed.of(task, begins=False, grids=partial(_grids_of, task))
+        kind: replace(task, begins=False, grids=partial(_grids_of, task))
         for kind, task in bounded.items()
     }
-    return {"bounds": tasks_of_moments()["bounds"], **summed}
+    return {"bounds": task_of_bounds(), **summed}
 
 
 def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
@@ -91,33 +90,32 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
         )
     tasks = secure_work(estimator, secure)
     first = next(iter(tasks.values()))
-    nothing = Task(_nothing, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
+    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
     nothing = replace(nothing, missing=first.missing)
     return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
-
-
-def _nothing(site: str, X: Any) -> dict[str, Any]:
-    return {}
 
 
 # -------------------------------------------------------------------- first and second moments
 
 
 def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    *total, count = Moments().answer(own)
-    return {"sum": np.array(total), "count": np.array([count])}
+    message = Moments().answer(own)
+    return in_parts(message, names_in(Moments.parts, len(message)))
 
 
-def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
-    """What begins a fit: the bounds of a site, and the sum and number of its rows."""
+def task_of_bounds(by_column: bool = False) -> Task:
+    """What begins a fit: the bounds of a site."""
 
     def bounds(site, own):
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
-    return {
-        "bounds": Task(bounds, reads=MOMENTS),
-        Moments.kind: Summed(sum_and_count, reads=MOMENTS),
-    }
+    return Task(bounds, reads=MOMENTS)
+
+
+def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
+    """Bounds of a site, and the sum and number of its rows."""
+    moments = Task(sum_and_count, reads=MOMENTS, grids=grids_of_sums)
+    return {"bounds": task_of_bounds(by_column), Moments.kind: moments}
 
 
 def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
@@ -135,7 +133,7 @@ def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, 
 def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
     site_work(estimator)  # refuses what cannot be fitted over a network
-    second = Summed(_second_moments, fixed=0, mean=0, reads=MOMENTS, grids=grids_of_second_moments)
+    second = Task(_second_moments, fixed=0, reads=MOMENTS, grids=grids_of_second_moments)
     return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
 
 
@@ -278,41 +276,40 @@ def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------- rounds of queries
 
 
-def summed(task: Task, **changes: Any) -> Summed:
-    """A task whose work makes a query, of which each part of the answer has a grid of its own."""
-    making = query_of(task)
-
-    @wraps(making, updated=())
-    def work(site, own, *arguments):
-        query = making(site, len(own.mean), *arguments)
-        return parts_of(query, np.ravel(query.answer(own)))
-
-    names = list(signature(making).parameters)[2:]  # what is sent
-    mean = names.index("mean") if "mean" in names else None
-    return Summed.of(task, work=work, mean=mean, **changes)
+def names_in(parts: Mapping[str, int | None], n: int) -> np.ndarray:
+    """Name of the part that each of n numbers is in."""
+    known = sum(filter(None, parts.values()))
+    return np.repeat(list(parts), [n - known if m is None else m for m in parts.values()])
 
 
-def query_of(task: Task) -> Callable[..., Any]:
-    """What makes the query of a task: ``making(site, d, *arguments)``."""
-    return task.work.__wrapped__  # type: ignore[attr-defined]
+def in_parts(message: np.ndarray, names: np.ndarray) -> dict[str, np.ndarray]:
+    """Numbers by the names of their parts."""
+    return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
 
 
-def parts_of(query: Query, message: np.ndarray) -> dict[str, np.ndarray]:
-    """The parts of an answer, by name."""
-    sizes = sizes_of(query.parts, len(message))
-    ends = np.cumsum(list(sizes.values()))[:-1]
-    return dict(zip(sizes, np.split(message, ends), strict=True))
+def summed(task: Task) -> Task:
+    """A task whose one array is added up, each part of it on a grid of its own."""
+    parts: Any = task.parts
+
+    @wraps(task.work)
+    def work(site, X, *arguments, **named):
+        (message,) = task.work(site, X, *arguments, **named).values()
+        message = np.ravel(message)
+        return in_parts(message, parts(X, len(message)))
+
+    return replace(task, work=work, grids=task.grids or grids_of_sums)
 
 
-def sizes_of(parts: Mapping[str, int | None], n: int | None) -> dict[str, int | None]:
-    """How many of n numbers each part has, in order; n is None where it is not known."""
-    known = sum(size for size in parts.values() if size is not None)
-    rest = None if n is None else n - known
-    return {name: rest if size is None else size for name, size in parts.items()}
+def sums_of(tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Bounds of the rows of a site, and what of its tasks is made of parts."""
+    kinds = {kind: summed(task) for kind, task in tasks.items() if task.parts is not None}
+    return {"bounds": task_of_bounds(), **kinds}
 
 
 class Rounds(Federation):
     """Rounds of sums over sites; where these have secure sums, of such."""
+
+    sites: Any  # or `SecureSums`
 
     def __init__(self, sites: Sites, log: CommunicationLog | None = None):
         super().__init__(log=sites.log if log is None else log)
@@ -329,12 +326,14 @@ class Rounds(Federation):
 
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
-        total = np.concatenate(list(self.parts(query).values()))
-        return total.reshape([-1 if n is None else n for n in query.shape])
+        n = math.prod(self.sites.n_features + 1 if m is None else m for m in query.shape)
+        total = self.numbers(query.kind, names_in(query.parts, n), *query.arguments)
+        return total.reshape([-1 if m is None else m for m in query.shape])
 
-    def parts(self, query: Query) -> dict[str, np.ndarray]:
-        """The parts of that sum."""
-        n = None if None in query.shape else math.prod(query.shape)  # type: ignore[arg-type]
-        shapes = {name: (size,) for name, size in sizes_of(query.parts, n).items()}
-        found = self.sites.sum(query.kind, shapes, *query.arguments)
-        return {name: found[name] for name in shapes}
+    def numbers(self, kind: str, names: np.ndarray, *arguments: Any) -> np.ndarray:
+        """One secure sum of numbers whose parts have these names."""
+        shapes = {name: (n,) for name, n in Counter(names.tolist()).items()}
+        found, total = self.sites.sum(kind, shapes, *arguments), np.empty(len(names))
+        for name, part in found.items():
+            total[names == name] = part
+        return total

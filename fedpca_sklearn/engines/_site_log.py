@@ -17,7 +17,7 @@ from ..privacy._chained_lines import (
     locked,
     sync_folder,
 )
-from ._letters import write_bytes
+from ._messages import write_bytes
 
 # Name of the file beside a log that says how far the log went.
 _HEAD = ".head"

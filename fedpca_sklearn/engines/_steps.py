@@ -24,13 +24,11 @@ from ._secure import (
     Grid,
     Grids,
     SecureAggregation,
-    Summed,
     bounds_in,
     grids_of_sums,
 )
 from ._secure_fits import MAX_FEATURES, secure_work, sum_and_count, symmetric
-from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 from ._summaries import summary_sent, summary_told
 
 # Eigenvalues of a mean of projections that are taken for zero.
@@ -146,12 +144,12 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
         share = Grid(bounds.rows if estimator.weighting == "rows" else 0)
         return {**grids_of_sums(bounds), "projection": share, "share": share}
 
-    summed = partial(Summed, reads=MOMENTS, batches=True)
+    summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
         "bounds": Task(bounds, reads=MOMENTS, batches=True, begins=True),
         "totals": summed(sum_and_count),
-        "space": summed(space, mean=1, grids=grids_of_space),
-        "moments": summed(moments, mean=2),
+        "space": summed(space, grids=grids_of_space),
+        "moments": summed(moments),
     }
 
 
@@ -216,7 +214,7 @@ def _with_batch(
         there = sums.begin_batch("bounds", batch, _of_batch)
         if not there:
             return None
-        d = next(iter(sums.announced.values())).n_features
+        d = sums.n_features
         check_at_most_features(estimator.n_components, d)
         try:
             step = _Step(estimator, sums, batch, d)

@@ -46,17 +46,19 @@ from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
 from ._private import fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
-from ._secure import SecureAggregation, Summed
+from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
+    Rounds,
     SummedTriangle,
     are_too_many,
     mean_of_all,
+    names_in,
     secure_work,
+    summed,
     triangle_about,
     work_of_second_moments,
 )
-from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._sites import SecureSums, SiteLostError, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4
@@ -239,7 +241,15 @@ def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
         check_basis(block, d, min(d, kept + N_PROBES))
         return {"message": products_of(own, mean, block)}
 
-    return {"products": Task(products, n_rounds, fixed=0, reads=MOMENTS)} if n_rounds else {}
+    def names(own, n):
+        return _names_of_products(len(own.mean), n)
+
+    task = Task(products, n_rounds, fixed=0, reads=MOMENTS, parts=names)
+    return {"products": task} if n_rounds else {}
+
+
+def _names_of_products(d: int, n: int) -> np.ndarray:
+    return names_in({"products": None, "rest": d, "scatter": 1, "count": 1}, n)
 
 
 def _multiply(
@@ -306,14 +316,8 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
         check_mean(mean, len(own.mean), True)
         return {"scatter": np.array([own.scatter_about(mean)])}
 
-    def products(site, own, mean, block):
-        message = plain.work(site, own, mean, block)["message"]
-        found, rest, scatter, count = np.split(message, [block.size, -2, -1])
-        found = found.reshape(block.shape)
-        return {"products": found, "rest": rest, "scatter": scatter, "count": count}
-
-    summed = partial(Summed, fixed=0, mean=0, reads=MOMENTS)
-    return {**tasks, "scatter": summed(scatter), "products": summed(products, plain.times)}
+    about = Task(scatter, fixed=0, reads=MOMENTS, grids=grids_of_sums)
+    return {**tasks, "scatter": about, "products": summed(plain)}
 
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
@@ -380,9 +384,8 @@ def _refined(
     fitted = _fitted(estimator, sums, start)
 
     def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
-        shapes = {"products": block.shape, "rest": mean.shape, "scatter": (1,), "count": (1,)}
-        found = sums.sum("products", shapes, mean, block)
-        return np.concatenate([found[name].ravel() for name in shapes])
+        names = _names_of_products(d, block.size + d + 2)
+        return Rounds(sums).numbers("products", names, mean, block)
 
     refine_as_asked(fitted, lambda: multiply, float(np.max(sums.most_rounding("scatter"))))
     return fitted

@@ -227,12 +227,13 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         robust = tracker.robust or tracker._by_altproj
         return {"message": Moments().answer(RowsAtHand(observed_entries(Y, robust)))}
 
-    def low_rank(site, X, V, mean, *, min_rows_of_pattern=None):
+    # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
+    def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
         d = X.shape[1]
         check_patterns(X, min_rows_of_pattern)
-        check_mean(mean, d, center)
+        check_mean(about, d, center)
         check_basis(V, d, tracker._rank(d))
-        rows = without_sparse_part(dense(X) - mean, tracker._rank(d))  # not what V has
+        rows = without_sparse_part(dense(X) - about, tracker._rank(d))  # not what V has
         return {"message": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
 
     def sizes(site, X, c, limits, *, min_rows, min_rows_of_pattern=None):
@@ -247,14 +248,14 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         return {"message": Moments().answer(RowsAtHand(logs))}
 
     def sums(query, of_residuals):
-        def work(site, X, c, m, m_ridge, limits, V, mean, *, min_rows, min_rows_of_pattern=None):
+        def work(site, X, c, m, m_ridge, limits, V, about, *, min_rows, min_rows_of_pattern=None):
             d = X.shape[1]
-            check_mean(mean, d, center and not of_residuals)
+            check_mean(about, d, center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
             sent = c, m, m_ridge, limits
             found = SiteBatch.of(tracker, X, sent, min_rows, min_rows_of_pattern)
             rows = found.residuals if of_residuals else found.rows_that_count
-            return {"message": query(V, mean).answer(moments_of(rows))}
+            return {"message": query(V, about).answer(moments_of(rows))}
 
         return work
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,9 @@ from ._estimators import partial_fit_estimator, site_work
 from ._messages import Answer
 from ._questions import Task
 from ._rows import dense
-from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, Summed, bounds_in
-from ._secure_fits import Rounds, secure_work
-from ._secure_sums import SecureSums
-from ._sites import SiteLostError, Sites
+from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, bounds_in
+from ._secure_fits import Rounds, secure_work, summed
+from ._sites import SecureSums, SiteLostError, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
 
 # Name of the sums that are numbers of rows and entries.
@@ -123,17 +122,9 @@ class BatchRounds(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
         kind, arguments = self.asked(query)
-        total = self.numbers(kind, self.length(query), arguments)
+        names = _names_in(kind, self.batch.shape[1], self.length(query))
+        total = self.numbers(kind, names, self.batch.number, *arguments)
         return total.reshape([-1 if n is None else n for n in query.shape])
-
-    def numbers(self, kind: str, n: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
-        """One secure sum of n numbers."""
-        names = _names_in(kind, self.batch.shape[1], n)
-        shapes = {name: (int(np.sum(names == name)),) for name in dict.fromkeys(names.tolist())}
-        found, total = self.sites.sum(kind, shapes, self.batch.number, *arguments), np.empty(n)
-        for name, part in found.items():
-            total[names == name] = part
-        return total
 
     def asked(self, query: Query) -> tuple[str, tuple[np.ndarray, ...]]:
         """Kind and arguments of the question for a query."""
@@ -209,7 +200,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
         if isinstance(self.sites, SecureSums):
-            (count,) = self._sums(batch, {}).numbers("filled", 1, arrays)
+            sums, names = self._sums(batch, {}), np.array([_ROWS])
+            (count,) = sums.numbers("filled", names, batch.number, *arrays)
             return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
         def read(answer: Answer) -> int:
@@ -392,24 +384,15 @@ def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[st
         size = STMissTracker._block_rows(tracker, X.shape[1], False)
         return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
 
-    summed = {
-        kind: Summed.of(task, work=_named(kind, task), grids=_grids_of_batch)
+    kinds = {
+        kind: summed(replace(task, parts=partial(_names_at, kind), grids=_grids_of_batch))
         for kind, task in plain.items()
     }
-    return {**summed, "batch": replace(plain["batch"], work=batch)}
+    return {**kinds, "batch": replace(plain["batch"], work=batch)}
 
 
-def _named(kind: str, task: Task) -> Any:
-    """Work of a task whose message is cut into parts of one grid each."""
-
-    @wraps(task.work)
-    def work(site, X, *arguments, **named):
-        (message,) = task.work(site, X, *arguments, **named).values()
-        message = np.ravel(message)
-        names = _names_in(kind, X.shape[1], len(message))
-        return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
-
-    return work
+def _names_at(kind: str, X: Any, n: int) -> np.ndarray:
+    return _names_in(kind, X.shape[1], n)
 
 
 def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:

@@ -7,11 +7,12 @@ comes to the same place, as all that it asks follows from the answers.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,17 @@ from sklearn.base import clone
 from .._validation.checks import check_integer
 from .._validation.texts import check_text
 from ._apps import SiteApp, Wanted, fit_over
-from ._letters import Letter, digest_of, read_letter, write_bytes
-from ._messages import Array, Carrier, Context, Message, shown
+from ._messages import (
+    Array,
+    Carrier,
+    Context,
+    Letter,
+    Message,
+    digest_of,
+    read_letter,
+    shown,
+    write_bytes,
+)
 from ._parameters import constructed, construction_of
 from ._questions import RefusedError
 from ._rows import SiteRows
@@ -33,6 +43,8 @@ from ._site_policy import SitePolicy
 __all__ = ["RefusedError", "SecureAggregation", "SitePolicy", "SiteRows", "Study", "answer"]
 
 _STUDY = "study.json"
+# Where a letter states its signature.
+_SIGNATURE = "signature"
 # What of secure sums is the same at all sites.
 _SECURE = ("threshold", "bits", "scale", "restarts")
 
@@ -40,6 +52,44 @@ _SECURE = ("threshold", "bits", "scale", "restarts")
 def _terms_of(secure: SecureAggregation | None) -> dict[str, Any] | None:
     """What a question says of secure sums."""
     return None if secure is None else {name: getattr(secure, name) for name in _SECURE}
+
+
+# -------------------------------------------------------------------- signatures
+
+
+def signed(letter: Letter, identity: tuple[bytes, Any] | None) -> Letter:
+    """A letter with the signature of its author, who may have a key."""
+    if identity is None:
+        return letter
+    from ._masks import signature  # which needs an optional dependency
+
+    text = signature(identity[0], _signed_of(letter), 0)
+    return letter._replace(about={**letter.about, _SIGNATURE: text})
+
+
+def unsigned(letter: Letter) -> Letter:
+    """A letter without its signature, if it has one."""
+    about = {name: value for name, value in letter.about.items() if name != _SIGNATURE}
+    return letter._replace(about=about)
+
+
+def check_signed(path: Any, letter: Letter, public: bytes) -> None:
+    """Raise unless a letter has been signed with the key of a public one."""
+    from ._masks import signers
+
+    text, of = letter.about.get(_SIGNATURE), _signed_of(unsigned(letter))
+    if not isinstance(text, bytes) or signers(of, 1, [text, b""], [public]) is None:
+        raise ValueError(f"{os.fspath(path)}: it is not signed with the key of its author.")
+
+
+def _signed_of(letter: Letter) -> bytes:
+    return hashlib.sha256(b"fedpca_sklearn: a letter" + letter.to_bytes()).digest()
+
+
+def _check_keys(identity: tuple[bytes, Mapping[str, bytes]] | None, sites: list[str]) -> None:
+    """Raise unless a coordinator who has a key has those of all sites."""
+    if identity is not None and (odd := set(sites) ^ identity[1].keys()):
+        raise ValueError(f"identity must have the public key of each of {sites}, not {min(odd)!r}.")
 
 
 class AnswersAwaited(Exception):
@@ -60,6 +110,10 @@ class Study:
         Where the study was begun.
     known : sequence of type, default=()
         Classes of one's own that its estimator is made of.
+    identity : tuple of bytes and dict, or None, default=None
+        The coordinator's secret key, and the public key of each site by its name, which owners have
+        handed over: PEM of keys on the curve P-384. Questions are signed then, and an answer that
+        its site has not signed is an error. It is kept nowhere, and needs the extra "flower".
 
     Attributes
     ----------
@@ -75,7 +129,8 @@ class Study:
     question, which a person writes, says that the fit goes on without this site; an answer that
     comes later is not looked at. Questions name the digests of all answers before them: a site
     refuses a question that follows from another answer than its own. All files are written as a
-    whole or not at all. Each call of `next` computes all that the coordinator has computed so far,
+    whole or not at all. With ``identity`` each side knows who has written what it reads, whoever
+    carries it. Each call of `next` computes all that the coordinator has computed so far,
     which for t questions is t (t + 1) / 2 times the server's small work of one.
 
     Examples
@@ -95,8 +150,13 @@ class Study:
     array([179.007, 163.718, 141.788, 101.1  ,  69.513])
     """
 
-    def __init__(self, folder: str | os.PathLike, known: Sequence[type] = ()):
-        self.folder = Path(folder)
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        known: Sequence[type] = (),
+        identity: tuple[bytes, Mapping[str, bytes]] | None = None,
+    ):
+        self.folder, self.identity = Path(folder), identity
         path = self.folder / _STUDY
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -105,6 +165,7 @@ class Study:
             self._estimator, secure = str(found["estimator"]), found["secure"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: it is not what was written ({error}).") from None
+        _check_keys(identity, self.sites)
         self.estimator = constructed(self._estimator, known)
         self._secure = None if secure is None else SecureAggregation(**secure)
         self.awaited: list[Path] = []
@@ -119,6 +180,7 @@ class Study:
         min_sites: int = 2,
         secure: SecureAggregation | None = None,
         known: Sequence[type] = (),
+        identity: tuple[bytes, Mapping[str, bytes]] | None = None,
     ) -> Study:
         """Begin a study in a folder; `next` writes its first questions.
 
@@ -137,6 +199,8 @@ class Study:
             Fit by secure sums: each takes three letters of a site and one more for the first.
         known : sequence of type, default=()
             Classes of one's own that the estimator is made of.
+        identity : tuple of bytes and dict, or None, default=None
+            As in `Study`.
 
         Returns
         -------
@@ -151,6 +215,7 @@ class Study:
             raise ValueError(
                 f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
             )
+        _check_keys(identity, sites)
         estimator = clone(estimator)
         if estimator.get_params(deep=False).get("random_state", 0) is None:
             estimator.set_params(random_state=secrets.randbelow(2**31))
@@ -167,7 +232,7 @@ class Study:
         if path.exists():
             raise ValueError(f"{path} exists: a folder has one study.")
         write_bytes(path, json.dumps(study, indent=1).encode())
-        return cls(folder, known)
+        return cls(folder, known, identity)
 
     def next(self) -> Any:
         """Go on with the answers that are there.
@@ -251,10 +316,10 @@ class _Letters(Carrier):
             "secure": _terms_of(study._secure),
             "after": self._after,
         }
-        data, path = Letter(about, question).to_bytes(), self._path(node, "question")
+        letter, path = Letter(about, question), self._path(node, "question")
         if not path.exists():
-            write_bytes(path, data)
-        elif path.read_bytes() != data:
+            write_bytes(path, signed(letter, study.identity).to_bytes())
+        elif unsigned(read_letter(path)[0]).to_bytes() != letter.to_bytes():
             raise RuntimeError(
                 f"{path} is another question than follows from the answers before it: they were "
                 "changed, or another release or another machine has asked it, which rounds "
@@ -263,12 +328,15 @@ class _Letters(Carrier):
 
     def _found(self, node: int) -> tuple[Message, str] | None:
         """The reply of a site and the digest of its file, None where it is awaited."""
-        path, without = self._path(node, "answer"), self._path(node, "without")
+        study, path = self.study, self._path(node, "answer")
+        without = path.with_suffix(".without")
         if without.exists():
             return Message("", error=f"the coordinator went on without it: {without.name}"), ""
         if not path.exists():
             return None
         letter, digest = read_letter(path)
+        if study.identity is not None:
+            check_signed(path, letter, study.identity[1][study.sites[node - 1]])
         if letter.about.get("asked") != digest_of(self._path(node, "question").read_bytes()):
             raise ValueError(f"{path} answers another question.")
         return letter.message, digest
@@ -287,6 +355,7 @@ def answer(
     policy: SitePolicy | None = None,
     secure: SecureAggregation | None = None,
     known: Sequence[type] = (),
+    identity: tuple[bytes, bytes] | None = None,
 ) -> str:
     """Answer a question of a study with the rows of a site.
 
@@ -309,6 +378,9 @@ def answer(
         with this identity. None: as the question says.
     known : sequence of type, default=()
         Classes besides those of the package that the owner allows the estimator to be made of.
+    identity : tuple of bytes or None, default=None
+        The site's secret key and the coordinator's public one, as in `Study`: a question that the
+        coordinator has not signed is an error, and the answer is signed.
 
     Returns
     -------
@@ -328,6 +400,8 @@ def answer(
     before, for nothing.
     """
     letter, digest = read_letter(question)
+    if identity is not None:
+        check_signed(question, letter, identity[1])
     about = letter.about
     site = _State.of(state, about, os.fspath(question))
     if site.known.get("question") != digest:
@@ -346,7 +420,7 @@ def answer(
         if (kind := letter.message.kind) not in app.kinds:
             raise ValueError(f"a question of the kind {shown(kind)!r}, which nobody answers.")
         context = Context(about["node"], about["run"], None, {}, site.records)
-        reply = Letter({"asked": digest}, app.reply(letter.message, context))
+        reply = signed(Letter({"asked": digest}, app.reply(letter.message, context)), identity)
         site.keep(about, digest, reply.to_bytes())
     write_bytes(output, site.sent)
     return str(Letter.from_bytes(site.sent).message.config.get("error", ""))

@@ -64,7 +64,8 @@ def client_app(
         (n, d); a data frame's column names are checked to be the same everywhere. With weights or
         keys it returns `SiteRows`. It may return an iterable of batches of either, which
         `partial_fit_sites` and estimators of streams take one by one, others together. Called for
-        each message, but for those of keys and shares; Flower starts a process for each.
+        each message, but for those of keys and shares, and not again in a process that has the
+        moments of the run; Flower starts a process for each.
     estimator : object
         Of a class that `site_work` knows, with the parameters that the server's has. Questions for
         another one are refused, and the refusal names what differs.

@@ -19,8 +19,7 @@ from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ..communication._federation import named
 from ._apps import SiteApp, Wanted, fit_over
-from ._letters import Letter
-from ._messages import Carrier, Context, Message, fits
+from ._messages import Carrier, Context, Letter, Message, fits
 from ._questions import MOMENTS, Given, RefusedError, Task
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy

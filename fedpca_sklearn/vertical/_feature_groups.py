@@ -11,7 +11,7 @@ from .._dask import refuse_dask
 from .._validation.checks import check_finite, is_integer
 from .._validation.containers import validate_data
 from ..communication import Channel, CommunicationLog, Federation
-from ..communication._peers import federation_of
+from ..communication._topology import federation_of
 
 
 def started(

@@ -21,7 +21,7 @@ from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
-from ..communication._peers import federation_of
+from ..communication._topology import federation_of
 from ._feature_groups import finite_rows, started
 from ._vertical_kernels import (
     ColumnClient,

@@ -31,7 +31,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.communication import Channel
-from fedpca_sklearn.communication._fixed_point import (
+from fedpca_sklearn.communication._channel import (
     LARGEST,
     LEAST,
     OutOfRangeError,

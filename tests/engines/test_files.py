@@ -27,7 +27,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
-from fedpca_sklearn.engines._letters import Letter, read_letter
+from fedpca_sklearn.engines._messages import Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
 from fedpca_sklearn.engines.protocols import SumsInProcess, Task
@@ -255,6 +255,46 @@ def test_what_is_sent_beside_arrays_is_plain(begun):
         message = replace(letter.message, config={"columns": value})
         with pytest.raises(ValueError, match="it is not whole"):
             Letter.from_bytes(letter._replace(message=message).to_bytes())
+
+
+def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
+    """Nobody on the way asks or answers in another's name, with or without a key of his own."""
+    pytest.importorskip("flwr")
+    from fedpca_sklearn.engines._masks import key_pair
+
+    names = list(PARTS)
+    pairs = {name: key_pair() for name in [*names, "coordinator", "stranger"]}
+    public = {site: pairs[site][1] for site in names}
+    coordinator = pairs["coordinator"][0], public
+    own = {site: (pairs[site][0], pairs["coordinator"][1]) for site in names}
+    with pytest.raises(ValueError, match=r"identity must have the public key of .* not 'lab'"):
+        Study.begin(tmp_path / "b", ROUNDS, names, identity=(b"", {**public, "lab": b""}))
+    Study.begin(tmp_path / "b", ROUNDS, names)
+    for _ in range(20):
+        study = Study(tmp_path / "b", identity=coordinator)
+        study.next()
+        if (fitted := study.next()) is not None:  # asked again, the questions are the same
+            break
+        for path in study.awaited:
+            site = site_of(path)
+            answered(path, PARTS[site], identity=own[site])
+            if not path.name.startswith("0001"):
+                continue
+            good, question = path.read_bytes(), path.with_suffix(".question")
+            letter = read_letter(question)[0]
+            other = {k: v for k, v in letter.about.items() if k != "signature"}
+            for about in (other, {**letter.about, "seed": 1}, {**other, "signature": b"no"}):
+                forged = tmp_path / "forged.question"
+                forged.write_bytes(letter._replace(about=about).to_bytes())
+                with pytest.raises(ValueError, match="is not signed with the key of its author"):
+                    answer(forged, path, PARTS[site], state=tmp_path / "new", identity=own[site])
+            for key in (None, (pairs["stranger"][0], pairs["coordinator"][1])):
+                answer(question, path, PARTS[site], state=tmp_path / f"{key}"[:9], identity=key)
+                with pytest.raises(ValueError, match="is not signed with the key of its author"):
+                    study.next()
+            path.write_bytes(good)
+    assert_same(fitted, HERE, 1e-14)
+    assert all(b'"signature"' in p.read_bytes() for p in (tmp_path / "b").glob("0*.*"))
 
 
 def test_too_few_rows_are_refused_in_the_answer(tmp_path):

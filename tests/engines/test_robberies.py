@@ -29,8 +29,7 @@ from hypothesis import strategies as st
 
 from fedpca_sklearn import Subspace
 from fedpca_sklearn._console._main import main
-from fedpca_sklearn.engines._letters import Letter, digest_of, read_letter
-from fedpca_sklearn.engines._messages import arrays_of
+from fedpca_sklearn.engines._messages import Letter, arrays_of, digest_of, read_letter
 from fedpca_sklearn.engines.files import Study, answer
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, SiteRows
 from fedpca_sklearn.engines.protocols import Message

@@ -1,5 +1,7 @@
 """Secure sums over Flower: who may be lost, what the server receives, and what they cost."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from engines.secure_helpers import Server
@@ -22,13 +24,15 @@ from engines.site_helpers import (
 )
 from helpers import arrays_in
 from sklearn.base import clone
+from test_walks import walked
 
 from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
-from fedpca_sklearn.engines import _masks, _secure_fits, _secure_sums
+from fedpca_sklearn._kernels.row_moments import SiteMoments
+from fedpca_sklearn.engines import _masks, _secure_fits, _sites
 from fedpca_sklearn.engines._masks import key_pair
 from fedpca_sklearn.engines._secure import Grid
 from fedpca_sklearn.engines._secure_fits import secure_tasks
-from fedpca_sklearn.engines._secure_session import Session
+from fedpca_sklearn.engines._secure_sum import Session
 from fedpca_sklearn.engines.flower import RefusedError, SecureAggregation, fit_sites
 from fedpca_sklearn.summary import PairMoments
 
@@ -77,7 +81,7 @@ class Totals:
 @pytest.mark.parametrize("estimator", [PCA_2, made("DistributedPCA(3)"), POWER, TRACKER])
 def test_nothing_that_the_server_holds_is_of_one_site(estimator, monkeypatch):
     """Sums bit by bit, and neither numbers nor integers of a site, in what arrives or is kept."""
-    received, kept, begin = [], [], _secure_sums.SecureSums.__init__
+    received, kept, begin = [], [], _sites.SecureSums.__init__
 
     def init(self, *arguments):
         kept.append(self)
@@ -91,7 +95,7 @@ def test_nothing_that_the_server_holds_is_of_one_site(estimator, monkeypatch):
             received.extend(np.frombuffer(t[: len(t) // 8 * 8], np.uint64) for t in texts)
         return reply
 
-    monkeypatch.setattr(_secure_sums.SecureSums, "__init__", init)
+    monkeypatch.setattr(_sites.SecureSums, "__init__", init)
     totals, parts = Totals(monkeypatch), sites_of("stream") if estimator is TRACKER else PARTS
     found = fit(estimator, parts, note, SECURE)
     expected = (
@@ -401,3 +405,22 @@ def test_a_server_that_names_different_lost_sites_gets_one_sum():
         assert n * (m + 1) // (needed - 1) > m + 1, "one lost site more could be allowed"
         assert 2 * needed > n, "the two secrets of a site are never found both"
         assert SecureAggregation(threshold=n).needed(n) == n
+
+
+def test_calls_before_the_first_product_of_a_site(monkeypatch):
+    """Of functions of the package, at a server and four sites; lowered with the code only."""
+
+    class FirstProduct(BaseException):
+        pass
+
+    def stop(own, *arguments):
+        raise FirstProduct
+
+    def fitted():
+        with suppress(FirstProduct):
+            fit(made("FederatedPowerPCA(3, n_rounds=5, random_state=0)"), parts, secure=SECURE)
+
+    parts = {f"site {i}": ROWS[50 * i : 50 * i + 50] for i in range(4)}
+    fitted()  # imports what is needed
+    monkeypatch.setattr(SiteMoments, "products", stop)
+    assert walked(fitted)[1] <= 1774

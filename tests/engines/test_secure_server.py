@@ -14,7 +14,7 @@ from engines.site_helpers import ROWS, made
 from flwr.app import Array, ArrayRecord
 from scipy.stats import chisquare
 
-from fedpca_sklearn.engines import _masks, _secure_site
+from fedpca_sklearn.engines import _masks, _secure_sum
 from fedpca_sklearn.engines._masks import (
     key_pair,
     mask,
@@ -25,7 +25,7 @@ from fedpca_sklearn.engines._masks import (
     signature,
     signed_masks,
 )
-from fedpca_sklearn.engines._secure_site import question_of, session_of
+from fedpca_sklearn.engines._secure_sum import question_of, session_of
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 POWER = made("FederatedPowerPCA(3, random_state=0)")
@@ -443,7 +443,7 @@ def repeatable(monkeypatch):
         urandom = rng.bytes
 
     monkeypatch.setattr(_masks, "generate_key_pairs", key_pairs)
-    monkeypatch.setattr(_secure_site, "os", Drawn)
+    monkeypatch.setattr(_secure_sum, "os", Drawn)
 
 
 def is_uniform(numbers):

@@ -37,8 +37,13 @@ from fedpca_sklearn import (
     Topology,
     VFedPCA,
 )
-from fedpca_sklearn.communication._peers import Gossip, Peers, metropolis
-from fedpca_sklearn.communication._topology import as_topology, neighbours_of
+from fedpca_sklearn.communication._topology import (
+    Gossip,
+    Peers,
+    as_topology,
+    metropolis,
+    neighbours_of,
+)
 from fedpca_sklearn.vertical._vertical_method import left_factor
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
 

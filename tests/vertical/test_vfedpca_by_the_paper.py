@@ -29,7 +29,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.communication import Federation
-from fedpca_sklearn.communication._peers import Peers
+from fedpca_sklearn.communication._topology import Peers
 from fedpca_sklearn.rounds._client import Client
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
 

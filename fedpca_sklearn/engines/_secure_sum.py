@@ -1,30 +1,38 @@
-"""Secure sums at a site: keys, shares, masked numbers, and what takes off the masks of others."""
+"""One secure sum: what a site does about its questions, and how the server puts them.
+
+Keys, shares, masked numbers, and what takes off the masks of others.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
-from ..communication._fixed_point import check_room
+from ..communication._channel import check_room
+from ..communication._federation import Message as Size
 from ._masks import (
     digest,
+    fits_public_key,
     is_public_key,
     key_pair,
     mask,
     opened,
+    recovered,
     sealed,
     shared_key,
     signature,
     signed_masks,
     signers,
 )
-from ._messages import OVER, Context, Message
-from ._questions import RUN, RefusedError
-from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation, Summed
+from ._messages import OVER, Answer, Context, Message, arrays_of
+from ._questions import RUN, RefusedError, taken_by
+from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation
+from ._sites import SiteLostError, as_sent
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
@@ -47,8 +55,13 @@ def session_of(
 def question_of(session: bytes, kind: str, bits: int, arguments: Mapping[str, Any]) -> bytes:
     """Digest of what is asked of all sites: masks of different questions do not cancel."""
     numbers = repr((kind, bits)).encode()
-    texts = (part for name in sorted(arguments) for part in (name.encode(), arguments[name].data))
-    return digest([session, numbers, *texts])
+    texts = [session, numbers]
+    for name in sorted(arguments):
+        texts += name.encode(), arguments[name].data
+    return digest(texts)
+
+
+# -------------------------------------------------------------------- at a site
 
 
 class SiteSums:
@@ -65,7 +78,7 @@ class SiteSums:
         kind, steps = message.kind, {KEYS: self._keys, SHARES: self._shares, UNMASK: self._unmask}
         if kind in steps:
             return {}, steps[kind](message, context)
-        if isinstance(self.tasks[kind], Summed):
+        if self.tasks[kind].grids is not None:
             return {"masked": self._masked(message, context, numbers)}, {}
         return self._open(kind, context, numbers), {}
 
@@ -74,9 +87,11 @@ class SiteSums:
         self._check_restarts(context, kind)
         if BOUNDS not in numbers:
             return numbers
-        bounds = Bounds.read(numbers[BOUNDS]).within(self.secure.scale)
-        context.state[_FITS] = {**context.state[_FITS], "bounds": bounds.text}
-        return {**numbers, BOUNDS: bounds.vector}
+        vector = numbers[BOUNDS]
+        if self.secure.scale is not None:
+            vector = Bounds.read(vector).within(self.secure.scale).vector
+        context.state[_FITS] = {**context.state[_FITS], "bounds": vector.tobytes()}
+        return {**numbers, BOUNDS: vector}
 
     def _keys(self, message: Message, context: Context) -> dict[str, Any]:
         """New keys for one sum; what was left of another is forgotten."""
@@ -146,9 +161,18 @@ class SiteSums:
         seed_shares, key_shares = _opened_boxes(own, message)
         if (bits := message.config.get("bits")) != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
-        words = self._words(self.tasks[kind], numbers, own, question_of(b"", kind, bits, arguments))
-        if (mean := self.tasks[kind].mean) is not None:
-            Bounds.read(own["bounds"]).check_mean(arguments[str(mean)].numpy())
+        task, bounds = self.tasks[kind], Bounds.read(own["bounds"])
+        names, _ = taken_by(task.work)
+        if "mean" in names:
+            place = names.index("mean") + task.batches + task.matched
+            bounds.check_mean(arguments[str(place)].numpy())
+        seed, grids = question_of(b"", kind, bits, arguments), task.grids(bounds)
+        how, words = (bits, len(keys)), []
+        for name, sent in sorted(numbers.items()):
+            exact, grid = np.asarray(sent, dtype=np.float64), grids[name]
+            words.append(grid.encode(exact, *how, seed + name.encode()))
+            if grid.exact and (grid.decode(words[-1], exact.shape, *how) != exact).any():
+                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
         integers = np.concatenate([*words, np.zeros(N_ZEROS, np.uint64)])
         question, n = question_of(own["session"], kind, bits, arguments), len(integers)
         integers += mask(own["seed"], question, n)
@@ -158,18 +182,6 @@ class SiteSums:
         known = {"at": at, "threshold": own["threshold"], "signers": others}
         _keep(context, UNMASK, {**known, **shares})
         return integers
-
-    def _words(
-        self, task: Summed, arrays: dict[str, Any], own: dict[str, Any], question: bytes
-    ) -> Iterator[np.ndarray]:
-        """What is summed: integers in the ring, array after array, on the grids of the bounds."""
-        grids, how = task.grids(Bounds.read(own["bounds"])), (self.secure.bits, len(own["keys"]))
-        for name, sent in sorted(arrays.items()):
-            numbers, grid = np.asarray(sent, dtype=np.float64), grids[name]
-            words = grid.encode(numbers, *how, question + name.encode())
-            if task.on_grid and (grid.decode(words, numbers.shape, *how) != numbers).any():
-                raise RefusedError("the grid of the noise is finer than the scale of secure sums")
-            yield words
 
     def _check_restarts(self, context: Context, kind: str) -> None:
         """Raise if a fit has not begun, or begins once more than the owner of the site allows."""
@@ -270,3 +282,185 @@ def _texts(config: Mapping[str, Any], name: str) -> list[bytes]:
     if not isinstance(found, list) or set(map(type, found)) - {bytes}:
         raise RefusedError(f"{name} must be a list of bytes")
     return found
+
+
+# -------------------------------------------------------------------- at the server
+
+# Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
+_LONGEST = 5000
+
+
+class Session:
+    """Sites that have exchanged keys and shares for one sum.
+
+    Sites that are lost before their shares have arrived are left out, and the others begin again.
+
+    Parameters
+    ----------
+    sites : SecureSums
+    keys : dict of str to tuple
+        Public keys of the sites, by name, that came with the sum before; or nothing.
+
+    Attributes
+    ----------
+    next_keys : dict of str to tuple
+        Public keys for another sum, by name, that came with the shares that unmask this one.
+    """
+
+    def __init__(self, sites: Any, keys: dict[str, tuple]):
+        self.sites, self.bits = sites, sites.secure.bits
+        while True:
+            if not keys or set(keys) != set(sites.names.values()):
+                keys = sites.ask(KEYS, _keys_in)
+            self.names, n = list(keys), len(keys)
+            check_room(n, self.bits)
+            self.threshold = sites.secure.needed(n)
+            self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
+            bounds = [sites.announced[name].text for name in keys]
+            config = {
+                **{"mask_keys": self.mask_keys, "box_keys": self.box_keys},
+                **{"threshold": self.threshold, "bounds": bounds},
+            }
+            read = partial(_boxes_in, n)
+            shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
+            if len(shared) == n:
+                break
+            keys = {}
+        self.boxes = {name: boxes for name, (boxes, _) in shared.items()}
+        self._signatures = [signature for _, signature in shared.values()]
+        self.digest = session_of(self.threshold, self.mask_keys, self.box_keys, bounds)
+        self._n_announced = sum(map(len, bounds))
+
+    def masked(self, kind: str, size: int | None, arguments: tuple) -> dict[str, np.ndarray]:
+        """Masked integers of the sites, by name: those of which they arrived.
+
+        Raises
+        ------
+        RuntimeError
+            If they are too few to unmask the sum.
+        """
+        common = {"bits": self.bits, "signatures": self._signatures}
+        configs = {
+            name: {**common, "boxes": [b"" if p == name else self.boxes[p][at] for p in self.names]}
+            for at, name in enumerate(self.names)
+        }
+        length = None if size is None else size + N_ZEROS
+        read, spent = partial(_masked_in, kind, length), self.sites.private
+        arrived = self.sites.ask(kind, read, *arguments, configs=configs, spent=spent)
+        self._check_enough(len(arrived), "have sent their numbers")
+        record = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
+        self._question = question_of(self.digest, kind, self.bits, record)
+        return arrived
+
+    def unmasked(self, masked: dict[str, np.ndarray]) -> np.ndarray:
+        """The sum of masked integers, without the masks.
+
+        Raises
+        ------
+        RuntimeError
+            If too few sites answer, or masks do not cancel.
+        SiteLostError
+            If a site has given shares that the others cannot use; it is left out.
+        """
+        sent = [self.names.index(name) for name in masked]
+        read = partial(_shares_in, len(self.names))
+        config = {name: {"sent": sent} for name in masked}
+        told = self.sites.ask(UNMASK, read, configs=config, spare=True)
+        self.shares = {name: shares for name, (shares, _) in told.items()}
+        self.next_keys = {name: keys for name, (_, keys) in told.items()}
+        self._check_enough(len(self.shares), "have helped to unmask it")
+        total = np.add.reduce(list(masked.values()), axis=0)
+        n, whole = len(total), True
+        for at, key in enumerate(self.mask_keys):
+            secret = self._secret(at)
+            if secret is None:
+                whole = False
+                break
+            if at in sent:
+                total -= mask(secret, self._question, n)
+            elif fits_public_key(secret, key):
+                total += signed_masks(secret, at, self.mask_keys, sent, self._question, n)
+        if not whole or total[-N_ZEROS:].any():
+            raise RuntimeError(
+                "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
+                "wrong shares or numbers."
+            )
+        return total[:-N_ZEROS]
+
+    def _check_enough(self, n: int, what: str) -> None:
+        if n < self.threshold:
+            missing = self.sites.left_out()
+            raise RuntimeError(
+                f"Too few sites: {n} of {len(self.names)} {what}, a secure sum of so many needs "
+                f"{self.threshold}.{f' Left out: {missing}.' if missing else ''}"
+            )
+
+    def _secret(self, at: int) -> bytes | None:
+        """The secret of a site, from the shares of others: each has the number of its place.
+
+        None if shares do not fit together. A site of which too few others have a share has sent
+        them none that they can open: no more than may be lost can say so wrongly.
+        """
+        shares = [
+            texts[at]
+            for name, texts in self.shares.items()
+            if int.from_bytes(texts[at][:4], "little") == self.names.index(name) + 1
+        ]
+        if len(shares) < self.threshold:
+            self.sites.leave_out(self.names[at], "its secrets cannot be put together from shares")
+            raise SiteLostError
+        return recovered(shares[: self.threshold])
+
+    def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
+        """Add the sum to the log: numbers as floats, and the bytes of everything."""
+        sent = [as_sent(a) for a in arguments]
+        n_floats = sum(a.size for a in sent if a.dtype == np.float64)
+        listed = sum(map(len, [*self.mask_keys, *self.box_keys])) + self._n_announced
+        listed += sum(a.nbytes for a in sent)
+        up, down = [], []
+        for at, name in enumerate(self.names):
+            numbers, own = n_numbers * (name in arrived), [self.mask_keys[at], self.box_keys[at]]
+            texts = [*self.boxes[name], *self.shares.get(name, []), *own]
+            up.append(Size(numbers, 8 * numbers + sum(map(len, texts))))
+            boxes = [self.boxes[peer][at] for peer in self.names]
+            down.append(Size(n_floats, listed + sum(map(len, boxes))))
+        self.sites.log.record(up, down, summed=True)
+
+
+def _keys_in(answer: Answer) -> tuple[bytes, bytes]:
+    """Public keys for masks and for boxes."""
+    keys: Any = answer.config.get("mask_key"), answer.config.get("box_key")
+    if set(map(type, keys)) != {bytes} or len(set(keys)) < 2 or not all(map(is_public_key, keys)):
+        raise answer.refused("no two public keys")
+    return keys
+
+
+def _boxes_in(n: int, answer: Answer) -> tuple[list[bytes], bytes]:
+    """A text for each of n sites, and a signature or nothing."""
+    signature: Any = answer.config.get("signature", b"")
+    if not isinstance(signature, bytes) or len(signature) > _LONGEST:
+        raise answer.refused("as 'signature' what is none")
+    return _texts_in("boxes", n, answer), signature
+
+
+def _shares_in(n: int, answer: Answer) -> tuple[list[bytes], tuple[bytes, bytes]]:
+    """A share of each of n sites, and keys for the next sum."""
+    return _texts_in("shares", n, answer), _keys_in(answer)
+
+
+def _texts_in(name: str, n: int, answer: Answer) -> list[bytes]:
+    """A text for each of n sites."""
+    texts = answer.config.get(name)
+    if not isinstance(texts, list) or len(texts) != n:
+        raise answer.refused(f"as {name!r} no list for {n} sites")
+    if set(map(type, texts)) - {bytes} or max(map(len, texts)) > _LONGEST:
+        raise answer.refused(f"as {name!r} what is no list of texts")
+    return texts
+
+
+def _masked_in(kind: str, size: int | None, answer: Answer) -> np.ndarray:
+    """Masked integers, as many as the others send."""
+    numbers = answer.array("masked", (size,), "<u8")
+    if size is None:
+        answer.agree(f"number of masked sums of {kind}", len(numbers))
+    return numbers
