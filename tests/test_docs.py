@@ -62,7 +62,6 @@ def test_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys, caplo
         monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     if page.name == "extending_flower.md":
         pytest.importorskip("flwr")
-        names["grid_of"] = pytest.importorskip("engines.test_flower").grid_of
     for code in blocks(page):
         names = {} if page.name == "README.md" else names
         capsys.readouterr()

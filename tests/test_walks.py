@@ -43,8 +43,8 @@ FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 25 | 748
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 26 | 1717
 FederatedSubspaceTracker(3, random_state=0) | fit | 40 | 10244
 FederatedScaler() | fit | 13 | 126
-VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 21 | 3448
-VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 17 | 184
+VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 20 | 3448
+VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 16 | 184
 SubspaceTracker(3) | fit | 26 | 2185
 SubspaceTracker(3) | partial_fit | 26 | 1210
 RobustSubspaceTracker(3) | fit | 35 | 2191

@@ -14,14 +14,14 @@ from sklearn.base import clone
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpca_sklearn import FirstSubspace, make_power_law, make_subspace_stream
 from fedpca_sklearn._kernels.row_moments import SiteMoments
 from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, client_app, fit_sites
+from fedpca_sklearn.engines.testing import InProcessGrid
 from fedpca_sklearn.privacy import DiscreteGaussian
 
 pd = pytest.importorskip("pandas")
@@ -50,45 +50,6 @@ def table(text):
 # -------------------------------------------------------------------- a network
 
 
-class InProcessGrid(Grid):
-    """Runs client apps, by node, where a network would be; `spoil` is what happens to a reply."""
-
-    def __init__(self, apps, sites, spoil=None):
-        self.apps, self.spoil = dict(enumerate(apps, start=1)), spoil
-        self.contexts = {
-            node: Context(1, node, {"site": site}, RecordDict(), {})
-            for node, site in enumerate(sites, start=1)
-        }
-        self.asked, self.ids = [], count(1)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
-
-    run = property(lambda self: None)
-
-    def set_run(self, run):
-        raise NotImplementedError
-
-    create_message = push_messages = pull_messages = set_run
-
-    def get_node_ids(self):
-        return list(self.contexts)
-
-    def send_and_receive(self, messages, *, timeout=None):
-        replies = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = str(next(self.ids))
-            node = message.metadata.dst_node_id
-            context = self.contexts[node]
-            self.asked.append((context.node_config["site"], message.metadata.message_type))
-            try:
-                reply = self.apps[node](message, context)
-            except Exception as error:  # as Flower's client process does
-                reply = Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
-            if self.spoil is not None:
-                reply = self.spoil(context.node_config["site"], message, reply)
-            replies += [] if reply is None else [reply]
-        return replies[::-1]
-
-
 def grid_of(estimator, parts=PARTS, spoil=None, sites=None, policies=None, run=1, **of_site):
     """A grid of sites with these rows, estimators (of all, or by site) and rules."""
 
@@ -98,7 +59,7 @@ def grid_of(estimator, parts=PARTS, spoil=None, sites=None, policies=None, run=1
         return client_app(lambda context: rows, own, **more, **of_site)
 
     apps = [app(site, rows) for site, rows in parts.items()]
-    grid = InProcessGrid(apps, list(parts) if sites is None else sites, spoil)
+    grid = InProcessGrid(list(zip(sites or parts, apps, strict=True)), spoil)
     for context in grid.contexts.values():
         context.run_id = run
     return grid

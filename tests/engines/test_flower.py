@@ -94,7 +94,9 @@ def test_what_a_site_cannot_load_is_in_its_log_alone(caplog):
     pca = made("DistributedPCA(3)")
     apps = [client_app(broken, pca), *grid_of(pca, {"b": ROWS, "c": ROWS[:0]}).apps.values()]
     with pytest.warns(UserWarning, match="Fitted without"):
-        found = fit_sites(InProcessGrid(apps, "abc"), pca, wait=0, min_sites=1)
+        found = fit_sites(
+            InProcessGrid(list(zip("abc", apps, strict=True))), pca, wait=0, min_sites=1
+        )
     assert list(found.missing_sites_) == ["node 1", "node 3"]
     said = {"OSError": "no such file", "ValueError": "0 sample"}
     for reason, (kind, text) in zip(found.missing_sites_.values(), said.items(), strict=True):
@@ -170,7 +172,7 @@ class Untouched(InProcessGrid):
 @pytest.mark.parametrize(("code", "options", "why"), SERVERS)
 def test_parameters_are_checked_before_anybody_is_asked(code, options, why):
     with pytest.raises((ValueError, TypeError), match=why):
-        fit_sites(Untouched([], []), made(code), **eval(options))
+        fit_sites(Untouched({}), made(code), **eval(options))
 
 
 def test_of_batches_an_estimator_that_goes_on_is_needed_and_a_number():
@@ -238,7 +240,7 @@ def test_a_site_names_itself_by_a_function_or_by_its_node():
         ),
         client_app(lambda context: ROWS, made(KINDS[0])),
     ]
-    grid = InProcessGrid(apps, ["x", "y"])
+    grid = InProcessGrid(list(zip("xy", apps, strict=True)))
     grid.contexts[2] = Context(1, 2, NoSite(site="unused"), RecordDict(), {})
     assert fit_sites(grid, made(KINDS[0]), wait=0).clients_ == ["mine 1", "node 2"]
 
