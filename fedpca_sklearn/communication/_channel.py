@@ -348,14 +348,14 @@ class FixedPointChannel(Channel):
     bits : int, default=50
         Bits of a number besides its sign, from 22 to 60. The resolution is 2^-bits of the scale;
         2^(63 - bits) messages or more are an error.
+    dropout : float in [0, 1) or array-like of shape (n_rounds, n_clients), default=0.0
+        As in `Channel`.
     scale : float or None, default=None
         Bound on the absolute values in the message of a client, made a power of two upwards. A
         larger value is an error, and nothing is clipped; so is a bound at which the last entry
         of a vector is rounded to zero: it is a count in the rounds of this library. None: of each
         round the least power of two that is enough. Of a vector, the last entry then has a scale of
         its own.
-    dropout : float in [0, 1) or array-like of shape (n_rounds, n_clients), default=0.0
-        As in `Channel`.
 
     See Also
     --------
