@@ -10,12 +10,14 @@ from ._displays import (
     SuspectsDisplay,
 )
 from ._plane import BiplotDisplay, LoadingsDisplay, ScoresDisplay
+from ._private_scores import PrivateScoresDisplay
 
 __all__ = [
     "BiplotDisplay",
     "CommunicationDisplay",
     "ControlChartDisplay",
     "LoadingsDisplay",
+    "PrivateScoresDisplay",
     "RankDisplay",
     "RefinementDisplay",
     "ScoresDisplay",
