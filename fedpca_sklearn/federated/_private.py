@@ -132,7 +132,7 @@ def stated(
 def private_summary(label: Any, release: Release) -> Subspace:
     """Local work of one client: its private summary, which states the norm of the rows."""
     release = release.searched()
-    rows = release.clipped()
+    rows = release.terms.clipped(check_rows(release.rows))
     messages = (release.message(rows, *part) for part in release.parts())
     found = release.summary(messages, rows.n_rows)
     if "row_norm" in release.mechanism.searches:
