@@ -7,7 +7,8 @@ Clopper-Pearson intervals of the two error rates give a lower bound of epsilon a
 which is too high with a probability of 1e-4. Above the stated epsilon a promise is broken. The same
 attack has to catch five faults that are put into copies of the mechanisms, and five in the searches
 for a private norm and a private centre. Searches and release together are attacked
-with neighbours that differ in the largest row, in the centre, and in the range of one column.
+with neighbours that differ in the largest row, in the centre, and in the range of one column, the
+first of two releases among what is seen, and in an extreme shape.
 """
 
 import math
@@ -35,10 +36,14 @@ from fedpca_sklearn.privacy import (
     PrivateCenter,
     PrivateNorm,
     _private_searches,
+    _scores,
+    private_scores,
 )
 from fedpca_sklearn.privacy._accounts import Accounts
 from fedpca_sklearn.privacy._gaussian import epsilon_of
+from fedpca_sklearn.privacy._mechanism import Terms
 from fedpca_sklearn.privacy._rows import ClippedRows, row_norms
+from fedpca_sklearn.privacy._shapes import Shape
 from fedpca_sklearn.rounds._private_rounds import PrivateClient
 from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
 
@@ -316,13 +321,13 @@ SEARCHES = {
 def rows_of_search(what, side):
     """Rows of which one is mirrored; or is nothing, or very long.
 
-    Of 100 rows 43 are very long and 8 of length 1, so that norms below and above 1 have about equal
+    Of 100 rows 38 are very long and 8 of length 1, so that norms below and above 1 have about equal
     losses, which the row in question moves in opposite directions.
     """
     if what == "centre":
         return clients_of(PAIRS["mirrored"][side], 1)[0]
     X = np.zeros((100, 1))
-    X[:43], X[43:51], X[-1] = 1e100, 1.0, 1e200 * side
+    X[:38], X[38:46], X[-1] = 1e100, 1.0, 1e200 * side
     return X
 
 
@@ -340,7 +345,7 @@ def found_in(what, side, n_runs):
         return np.reshape(means, (n_runs, -1)), mu2
     search = mechanism.searches["row_norm"]
     norms = _private_searches.norms_between(search.bounds)
-    aim = _private_searches.aim_for_moments(n, mechanism.budget())
+    aim = _private_searches.aim_for_moments(n, d, mechanism.budget())
     of = _private_searches.losses(row_norms(X, None), norms, aim)
     cost = search.cost(n, d, mechanism.budget())
     found = [
@@ -420,6 +425,7 @@ WHOLE_PAIRS = {
     "the largest row": ([0.0, 0.0], [1e6, 1e6]),
     "the centre": ([30.0, 0.0], [-30.0, 0.0]),
     "a column's range": ([0.5, 0.5], [1e4, 0.5]),
+    "two axes": ([20.0, 0.0], [0.0, 20.0]),
 }
 
 
@@ -430,9 +436,13 @@ def whole(mechanism, row, n_runs, seed):
     terms, found = mechanism.terms(X, mechanism.costs(D, 1)), []
     for run in range(n_runs):
         release = _private.Release(mechanism, terms, X, (seed, run), None).searched()
-        rows, norm = release.clipped(), release.terms.row_norm
-        sent = [release.message(rows, *part).ravel() for part in release.parts()]
-        found.append([*release.terms.center, math.log(norm), *sent[0] / norm, *sent[1] / norm**2])
+        rows, norm, shape = release.clipped(), release.terms.row_norm, release.terms.shape
+        total, second = [release.message(rows, *part) for part in release.parts()]
+        U = shape.directions
+        first = (U * shape.values) @ U.T
+        moments = [first.ravel(), shape.moment(second).ravel()]
+        sums = [*release.terms.center, math.log(norm), *shape.mean(total) / norm]
+        found.append([*sums, *np.concatenate(moments) / norm**2])
     return np.array(found)
 
 
@@ -451,17 +461,97 @@ class SpentAgain(AnalyzeGauss):
         return replace(terms, costs=terms.costs._replace(product=25 * terms.costs.product))
 
 
-def whole_attacked(n_runs):
-    """Row of the table for a release that spends more than its searches have left."""
-    faulty = SpentAgain(**WHOLE.get_params(deep=False))
-    epsilon, bound = whole_audited("a column's range", n_runs, faulty)
+class FirstForNothing(AnalyzeGauss):
+    """The first release is made with a fifteenth of the noise, and not charged."""
+
+    def _two_products(self, costs, n_features):
+        first, second = super()._two_products(costs, n_features)
+        return first._replace(product=225 * first.product), second
+
+
+@contextmanager
+def stretched(*_):
+    """The second axis is stretched by 8, whatever the first release says."""
+
+    def of(M, std):
+        return Shape(np.eye(D), np.array([1.0, 8.0]), np.diag(M), std)
+
+    with mock.patch.object(Shape, "of", of):
+        yield
+
+
+@contextmanager
+def shortened_before():
+    """Rows are shortened before they are stretched, and not afterwards."""
+
+    def clipped(self, X):
+        rows = ClippedRows.of(X, self.center, self.row_norm)
+        return rows if self.shape is None else replace(rows, shape=self.shape.matrix)
+
+    with stretched(), mock.patch.object(Terms, "clipped", clipped):
+        yield
+
+
+WHOLE_FAULTS = {
+    "more than searches have left": ("a column's range", SpentAgain, nullcontext),
+    "a first release for nothing": ("a column's range", FirstForNothing, nullcontext),
+    "rows shortened before their shape": ("two axes", AnalyzeGauss, shortened_before),
+}
+
+
+def whole_attacked(name, n_runs):
+    """Row of the table for a fault in the searches and releases together."""
+    pair, kind, context = WHOLE_FAULTS[name]
+    with context():
+        epsilon, bound = whole_audited(pair, n_runs, kind(**WHOLE.get_params(deep=False)))
     says = "caught" if bound > epsilon else "MISSED"
-    return {
-        "fault": "more than searches have left",
-        "stated": epsilon,
-        "lower bound": bound,
-        "verdict": says,
-    }
+    return {"fault": name, "stated": epsilon, "lower bound": bound, "verdict": says}
+
+
+# ------------------------------------------------------------------------------ counts of scores
+
+COUNTS = AnalyzeGauss(1.0, DELTA, R)
+ROW_PAIRS = {"across the plane": ([-9.0, -9.0], [9.0, 9.0]), "far away": ([0.1, 0.1], [1e6, 0.1])}
+
+
+def counts_seen(row, n_runs, side):
+    """Noisy counts of ten rows, in each run; the last row is the one in question."""
+    X = np.tile([[0.5, 0.5], [-0.5, 0.5]], (5, 1))
+    pca = FederatedPCA(D, mechanism=COUNTS, n_clients=1, random_state=0).fit(X)
+    X[-1] = row
+    runs = np.arange(side * n_runs, (side + 1) * n_runs)
+    found = [private_scores(pca, X, COUNTS, random_state=int(run)).counts for run in runs]
+    return np.reshape(found, (n_runs, -1))
+
+
+def counts_audited(pair, n_runs):
+    """Stated epsilon of counts, and its lower bound."""
+    sides = [counts_seen(row, n_runs, side) for side, row in enumerate(ROW_PAIRS[pair])]
+    return COUNTS.epsilon, lower_bound(*sides, DELTA)
+
+
+def _in_their_range(counted):
+    def counts(scores, edges):
+        low, high = scores.min(axis=0), scores.max(axis=0) + 1e-9
+        edges = tuple(np.linspace(*ends, len(edges[0])) for ends in zip(low, high, strict=True))
+        return counted(scores, edges)
+
+    return counts
+
+
+COUNT_FAULTS = {
+    "counts move by 1": ("across the plane", _patched(_scores, "_SENSITIVITY", lambda _: 1.0)),
+    "cells of the range of rows": ("far away", _patched(_scores, "counted", _in_their_range)),
+}
+
+
+def counts_attacked(name, n_runs):
+    """Row of the table for a fault in counts of scores."""
+    pair, fault = COUNT_FAULTS[name]
+    with fault():
+        epsilon, bound = counts_audited(pair, n_runs)
+    says = "caught" if bound > epsilon else "MISSED"
+    return {"fault": name, "stated": epsilon, "lower bound": bound, "verdict": says}
 
 
 def search_attacked(name, n_runs):
@@ -491,7 +581,13 @@ def main(quick=False):
     n_runs = 4000 if quick else n_messages
     rows = [verdict({"search": what}, *search_audited(what, n_runs)) for what in SEARCHES]
     rows += [verdict({"search": f"all: {p}"}, *whole_audited(p, n_runs)) for p in WHOLE_PAIRS]
+    with stretched():
+        of_axes = whole_audited("two axes", n_runs)
+    rows.append(verdict({"search": "all: two axes, one of them stretched"}, *of_axes))
+    rows += [verdict({"search": f"counts: {p}"}, *counts_audited(p, n_runs)) for p in ROW_PAIRS]
     table("privacy_audit_searches", rows)
-    rows = [*(search_attacked(name, n_runs) for name in SEARCH_FAULTS), whole_attacked(n_runs)]
+    rows = [search_attacked(name, n_runs) for name in SEARCH_FAULTS]
+    rows += [whole_attacked(name, n_runs) for name in WHOLE_FAULTS]
+    rows += [counts_attacked(name, max(n_runs, 8000)) for name in COUNT_FAULTS]
     table("privacy_audit_search_faults", rows)
     print(f"{sum(row['verdict'] == 'caught' for row in rows)} of {len(rows)} faults are caught.")

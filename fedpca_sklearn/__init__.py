@@ -46,8 +46,9 @@ _NAMES = {
     "metrics": "excess_error reconstruction_error subspace_distance",
     "monitoring": "SubspaceMonitor",
     "plotting": """
-        BiplotDisplay CommunicationDisplay ControlChartDisplay LoadingsDisplay RankDisplay
-        RefinementDisplay ScoresDisplay ScreeDisplay SubspaceErrorDisplay SuspectsDisplay
+        BiplotDisplay CommunicationDisplay ControlChartDisplay LoadingsDisplay PrivateScoresDisplay
+        RankDisplay RefinementDisplay ScoresDisplay ScreeDisplay SubspaceErrorDisplay
+        SuspectsDisplay
     """,
     "privacy": """
         AnalyzeGauss FedPowerNoise ModSuLQ PrivacyBudgetError PrivacyLeakWarning PrivacyLedger

@@ -73,11 +73,12 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_a_stream_has_an_eigenproblem_at_its_start_and_when_it_is_read(stream, put, eigenproblems):
+def test_a_stream_has_one_eigenproblem_when_it_is_read(stream, put, eigenproblems):
     r, parts = STREAMS[stream]
     found = StreamingPCA(r).fit(map(put, parts))
+    assert not eigenproblems
     assert found.n_samples_ == sum(map(len, parts))
-    assert len(eigenproblems) == 2
+    assert len(eigenproblems) == 1
     matches(found, np.concatenate(parts), r)
     # the other directions are there when they are read
     expected = StreamingPCA(r).fit(iter(parts)).subspace_
@@ -272,7 +273,7 @@ def test_a_fit_of_rows_of_the_host_on_a_device_is_that_of_numpy(put, tmp_path, c
     rows = HOLDERS["memory map"](X, tmp_path)
     found = StreamingPCA(10).fit(on_device(rows, xp, device, batch_size=500))
     assert found.n_components_ == 10
-    assert len(eigenproblems) == 2
+    assert len(eigenproblems) == 1
     expected = StreamingPCA(10).fit(X)
     tol = 1e-12 * 1e6 / np.sqrt(expected.explained_variance_[-1])  # rounding of the rows
     close(found.components_, expected.components_, tol)

@@ -92,7 +92,7 @@ class Release:
 
     def clipped(self) -> ClippedRows:
         """The rows as the mechanism may use them."""
-        return ClippedRows.of(check_rows(self.rows), self.terms.center, self.terms.row_norm)
+        return self.terms.clipped(check_rows(self.rows))
 
     def parts(self) -> Iterator[tuple[str, Any, int]]:
         """Messages in their order: what, which columns, and a number for the noise."""
@@ -132,11 +132,12 @@ def stated(
 def private_summary(label: Any, release: Release) -> Subspace:
     """Local work of one client: its private summary, which states the norm of the rows."""
     release = release.searched()
-    rows = release.clipped()
+    rows = release.terms.clipped(check_rows(release.rows))
     messages = (release.message(rows, *part) for part in release.parts())
     found = release.summary(messages, rows.n_rows)
     if "row_norm" in release.mechanism.searches:
-        privacy = stated(release.mechanism, 0.0, release.terms.row_norm)
+        norm = release.mechanism.norm_of_noise(release.terms, *release.rows.shape)
+        privacy = stated(release.mechanism, 0.0, norm)
         found = found._replace(privacy=privacy)
     return found
 

@@ -1,6 +1,7 @@
 """Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
 
 from ._plane import BiplotDisplay, LoadingsDisplay, ScoresDisplay
+from ._private_scores import PrivateScoresDisplay
 from ._rows import ControlChartDisplay, RankDisplay, SubspaceErrorDisplay
 from ._scree import ScreeDisplay
 from ._sites import CommunicationDisplay, RefinementDisplay, SuspectsDisplay
@@ -10,6 +11,7 @@ __all__ = [
     "CommunicationDisplay",
     "ControlChartDisplay",
     "LoadingsDisplay",
+    "PrivateScoresDisplay",
     "RankDisplay",
     "RefinementDisplay",
     "ScoresDisplay",

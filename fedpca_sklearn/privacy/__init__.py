@@ -7,6 +7,7 @@ from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._private_searches import PrivacyBoundWarning, PrivateCenter, PrivateNorm
+from ._scores import ScoreCounts, private_scores
 from ._second_moment import AnalyzeGauss, ModSuLQ, SecondMomentMechanism, StreamingModSuLQ
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "PrivacySpent",
     "PrivateCenter",
     "PrivateNorm",
+    "ScoreCounts",
     "SecondMomentMechanism",
     "StreamingModSuLQ",
     "gaussian_cost",
+    "private_scores",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
 from ._private_searches import PrivacyBoundWarning, aim_for_moments, found_norm
+from ._shapes import Shape
 
 __all__ = ["PrivacyNoiseWarning", "PrivacyPlan"]
 
@@ -164,14 +165,14 @@ class PrivacyPlan:
 
 
 class _Expected:
-    """What a mechanism asks of clipped rows: their second moment along the axes, a sum of zero."""
+    """What a mechanism asks of clipped rows: their second moment, and a sum of zero."""
 
     def __init__(self, scatter: np.ndarray):
         self._scatter = scatter
 
     def products(self, columns: slice) -> np.ndarray:
         """Columns of the second moment."""
-        return np.diag(self._scatter)[:, columns]
+        return self._scatter[:, columns].copy()
 
     def sum(self) -> np.ndarray:
         """Sum of the rows."""
@@ -227,6 +228,19 @@ def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
     return np.r_[np.sort(given)[::-1], np.zeros(d - len(given))]
 
 
+def _second_look(
+    mechanism: Any, terms: Any, scatter: np.ndarray, rng: np.random.Generator
+) -> tuple[Any, Any]:
+    """Terms and expected rows in the shape that a first release of expected rows tells of."""
+    first, second = mechanism._two_products(terms.costs, len(scatter))
+    terms = replace(terms, costs=first)
+    M = mechanism.noisy_columns(_Expected(scatter), slice(0, len(scatter)), terms, rng)
+    shape = Shape.of(M, mechanism._OFF_DIAGONAL * terms.product_std)
+    shaped = shape.matrix.T @ scatter @ shape.matrix
+    row_norm = terms.row_norm * math.sqrt(np.trace(shaped) / np.trace(scatter))
+    return replace(terms, row_norm=row_norm, costs=second, shape=shape), _Expected(shaped)
+
+
 def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> PrivacyPlan:
     d, rng = len(variances), np.random.default_rng(0)
     squares = rng.standard_normal((_ROWS_OF_A_PLAN, d)) ** 2 @ variances
@@ -234,16 +248,22 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
     terms = mechanism.terms(np.empty((0, d)), costs)
     search = mechanism.searches.get("row_norm")
     if search is not None:
-        aim = aim_for_moments(n, mechanism.budget() / mechanism.n_releases)
+        aim = aim_for_moments(n, d, mechanism.budget() / mechanism.n_releases)
         R = found_norm(np.sqrt(squares), search.bounds, aim, math.inf, rng)
         terms = replace(terms, row_norm=R)
     if "center" in mechanism.searches:
         terms = replace(terms, center=None)
     left = np.minimum(squares, terms.row_norm**2).sum() / squares.sum()
-    rows: Any = _Expected(n * left * variances)
-    size = edge(mechanism._OFF_DIAGONAL * terms.product_std, d)
+    scatter, found_terms = np.diag(n * left * variances), terms
+    shaped = mechanism._shaped(mechanism.budget() / mechanism.n_releases)
     errors, above = [], []
     for _ in range(max(3, min(_DRAWS, int(_LARGEST / d**3)))):
+        terms, rows = found_terms, _Expected(scatter)
+        if shaped:
+            terms, rows = _second_look(mechanism, terms, scatter, rng)
+        norm = mechanism.norm_of_noise(terms, n, d)
+        std = replace(found_terms, row_norm=norm).product_std
+        size = edge(mechanism._OFF_DIAGONAL * std, d)
         total = None if terms.costs.mean is None else mechanism.noisy_sum(rows, terms, rng)
         blocks = mechanism.column_blocks(d, None)
         columns = (mechanism.noisy_columns(rows, block, terms, rng) for block in blocks)

@@ -23,7 +23,8 @@ from ._discrete_gaussian import DiscreteGaussian
 from ._gaussian import epsilon_of, mu_of
 from ._ledger import PrivacyLedger
 from ._private_searches import PrivateCenter, PrivateNorm
-from ._rows import row_norms
+from ._rows import ClippedRows, row_norms
+from ._shapes import FIRST, Shape
 
 __all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
 
@@ -102,6 +103,12 @@ class Terms:
     center: np.ndarray | None
     costs: Costs
     n_shares: int = 1  # clients whose noise adds up to what is needed
+    shape: Shape | None = None  # that an earlier release has told
+
+    def clipped(self, X: Any) -> ClippedRows:
+        """Rows as a mechanism may use them."""
+        shape = None if self.shape is None else self.shape.matrix
+        return ClippedRows.of(X, self.center, self.row_norm, shape)
 
     @property
     def product_std(self) -> float:
@@ -164,6 +171,9 @@ class Mechanism(BaseEstimator, ABC):
     # whether the noise is symmetric, so that eigenvalues are about zero and no singular values
     _SYMMETRIC = True
 
+    # whether a release with a private norm is made twice, see `Shape`
+    _TWICE = False
+
     # releases that the budget is split over
     n_releases = 1
 
@@ -201,6 +211,8 @@ class Mechanism(BaseEstimator, ABC):
     def __init_subclass__(cls, **options: Any):
         """Refuse a class that draws noise and inherits the statement of its cost."""
         super().__init_subclass__(**options)
+        if "_noise_cost" in vars(cls) and "_TWICE" not in vars(cls):
+            cls._TWICE = False  # nothing is known of what two releases cost
         for drawn, stated in cls._STATED_BY.items():
             owners = [kind for kind in cls.__mro__ if {drawn, stated} & set(vars(kind))]
             if owners and stated not in vars(owners[0]):
@@ -464,15 +476,60 @@ class Mechanism(BaseEstimator, ABC):
         """
         fraction, spent = 1 / self.n_releases, 0.0
         budget = self.budget() * fraction
-        for search in self.searches.values():
-            if isinstance(search, PrivateCenter):
-                center, cost = search.found(X, self, budget, rng)
-                terms = replace(terms, center=center)
-            else:
-                row_norm, cost = search.found(X, terms.center, budget, rng)
-                terms = replace(terms, row_norm=row_norm)
-            spent += cost
-        return replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
+        of_center, search = (self.searches.get(name) for name in ("center", "row_norm"))
+        if isinstance(of_center, PrivateCenter):
+            center, spent = of_center.found(X, self, budget, rng)
+            terms = replace(terms, center=center)
+        if isinstance(search, PrivateNorm):
+            norms = row_norms(X, terms.center)
+            row_norm, of_norm = search.found(norms, X.shape[1], budget, rng)
+            terms, spent = replace(terms, row_norm=row_norm), spent + of_norm
+        terms = replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
+        return self._second_look(X, terms, rng) if self._shaped(budget) else terms
+
+    def _shaped(self, budget: float) -> bool:
+        """Whether the second moment is released twice, then in the shape of the first release."""
+        return self._TWICE and "row_norm" in self.searches and math.isfinite(budget)
+
+    def _second_look(self, X: Any, terms: Terms, rng: np.random.Generator) -> Terms:
+        """Terms with what a first release tells, and what it leaves of the budget."""
+        d = X.shape[1]
+        first, second = self._two_products(terms.costs, d)
+        terms = replace(terms, costs=first)
+        M = self.noisy_columns(terms.clipped(X), slice(0, d), terms, rng)
+        shape = Shape.of(M, self._OFF_DIAGONAL * terms.product_std)
+        return replace(terms, costs=second, shape=shape)
+
+    def norm_of_noise(self, terms: Terms, n: int, d: int) -> float:
+        """Norm of rows of which one release in no shape would have noise of the same edge.
+
+        Parameters
+        ----------
+        terms : Terms
+            As `searched` returns them.
+        n : int
+            Number of rows.
+        d : int
+            Number of columns.
+
+        Returns
+        -------
+        row_norm : float
+            The norm that was found, if the rows were released in no shape.
+        """
+        if terms.shape is None:
+            return terms.row_norm
+        costs = self.costs(d, 1, 1 / self.n_releases, self._searches_of(n, d))
+        noise = terms.shape.noise(self._OFF_DIAGONAL * terms.product_std)
+        return math.sqrt(noise / (self._OFF_DIAGONAL * costs.product_std))
+
+    def _two_products(self, costs: Costs, n_features: int) -> tuple[Costs, Costs]:
+        """Costs of the first and the second of two releases that share the cost of one."""
+        parts = [FIRST * costs.product, (1 - FIRST) * costs.product]
+        if self.noise is not None:  # as much for rounding once more
+            parts = [self.noise.gaussian_part(part, n_features**2 + 1) for part in parts]
+        first, second = (costs._replace(product=part) for part in parts)
+        return first, second
 
     def _center_of(self, d: int) -> np.ndarray | None:
         """The public point as an array; a number stands for all features."""

@@ -91,9 +91,10 @@ class Aim(NamedTuple):
     slope: int
 
 
-def aim_for_moments(n: float, mu2: float) -> Aim:
+def aim_for_moments(n: float, d: int, mu2: float) -> Aim:
     """Aim for a second moment of n rows whose noise has a budget of mu^2; see `PrivateNorm`."""
-    T = 1 - min(0.3, max(0.1, math.sqrt(n * mu2) / 800))
+    above_noise = n * math.sqrt(mu2 / d)
+    T = 0.95 - 0.05 * math.log2(min(max(above_noise, 50.0), 200.0) / 25)
     return Aim(round(_OF / 2 * T), _OF // 2)
 
 
@@ -144,12 +145,12 @@ class PrivateNorm(_Search):
     -----
     Noise grows with R^2, and so does what a clipped row adds to the second moment. Over the noise a
     row y adds min(1, |y|^2 / R^2), and the mean T of that over all rows is the signal over that of
-    the least R, which shortens every row to its direction. The search looks for T = 0.9: the
-    largest norm with at most 1 / 0.9 of the noise that the shortest rows would have. A long tail
-    of the norms hardly moves it, and of rows of about equal norms few are clipped. Where noise is
-    little, what shortening does to the components matters more, and fewer rows are to be clipped: T
-    = 1 - sqrt(n) mu / 800 between 0.7 and 0.9, rounded to 0.05, for n rows and the mu of the
-    release. To tell norms apart of which every row is longer, the weight of a row is x^2 / 2 for x
+    the least R, which shortens every row to its direction. The search looks for T = 0.8: the
+    largest norm with at most 1 / 0.8 of the noise that the shortest rows would have. A long tail
+    of the norms hardly moves it, and of rows of about equal norms few are clipped, as shortening
+    all of them may turn the components. Where noise is much it matters more: T rises to 0.9 where n
+    mu / sqrt(d) falls from 200 to 50, for n rows, d columns and the mu of the release. To tell
+    norms apart of which every row is longer, the weight of a row is x^2 / 2 for x
     = |y| / R up to 1, and beyond that 1 / 2 + e / (2 e + 32) with e the doublings from R to |y|,
     rounded down; the mean is to be T / 2.
 
@@ -202,16 +203,16 @@ class PrivateNorm(_Search):
         return 30 / range_of(self.share * mu2)
 
     def found(
-        self, X: Any, center: np.ndarray | None, mu2: float, rng: np.random.Generator
+        self, norms: np.ndarray, d: int, mu2: float, rng: np.random.Generator
     ) -> tuple[float, float]:
-        """The norm for some rows about a point that is public or was released.
+        """The norm for some rows.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n, d)
-            Finite rows.
-        center : ndarray of shape (d,) or None
-            The point; None: the origin.
+        norms : ndarray of shape (n,)
+            Norms of the rows about a point that is public or was released.
+        d : int
+            Number of columns.
         mu2 : float
             Budget of the release, of which the search takes its share; infinite: no noise.
         rng : Generator
@@ -224,9 +225,9 @@ class PrivateNorm(_Search):
         mu2 : float
             What the search has cost.
         """
-        n, d = X.shape
-        aim, cost = aim_for_moments(n, mu2), self.cost(n, d, mu2)
-        return found_norm(row_norms(X, center), self.bounds, aim, cost, rng), cost
+        n = len(norms)
+        aim, cost = aim_for_moments(n, d, mu2), self.cost(n, d, mu2)
+        return found_norm(norms, self.bounds, aim, cost, rng), cost
 
 
 # Length of the interval in which losses change by a replaced row.

@@ -16,25 +16,27 @@ from .._kernels.sizes import row_slices
 _LARGEST = 1e240
 
 
-def _blocks(X: Any, center: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield dense rows about a centre, in float64, a block at a time."""
+def _blocks(
+    X: Any, center: np.ndarray | None, shape: np.ndarray | None = None
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield dense rows about a centre, times a shape, in float64, a block at a time."""
     for at in row_slices(*X.shape):
         rows = X[at].toarray() if sp.issparse(X) else X[at]
         Y = np.clip(rows.astype(np.float64, copy=False), -_LARGEST, _LARGEST)
         if center is not None:
             Y -= np.clip(center, -_LARGEST, _LARGEST)
-        yield at, Y
+        yield at, Y if shape is None else Y @ shape
 
 
-def row_norms(X: Any, center: np.ndarray | None) -> np.ndarray:
-    """Distances of rows to a centre, None for the origin."""
-    if sp.issparse(X) and center is None:
+def row_norms(X: Any, center: np.ndarray | None, shape: np.ndarray | None = None) -> np.ndarray:
+    """Distances of rows to a centre, None for the origin, times a matrix (d, d) if there is one."""
+    if sp.issparse(X) and center is None and shape is None:
         X = canonical(X)
         largest = abs(X).max(axis=1).toarray().ravel()
         X.data /= np.repeat(np.where(largest > 0, largest, 1), np.diff(X.indptr))
         return largest * np.sqrt(X.power(2).sum(axis=1))
     norms = np.empty(X.shape[0])
-    for rows, Y in _blocks(X, center):
+    for rows, Y in _blocks(X, center, shape):
         largest = np.abs(Y).max(axis=1)
         Y /= np.where(largest > 0, largest, 1)[:, None]
         norms[rows] = largest * np.sqrt(np.einsum("ij,ij->i", Y, Y))
@@ -54,6 +56,8 @@ def canonical(X: Any) -> sp.csr_array:
 class ClippedRows:
     """Rows about a public centre, y = factor (x - center), shortened to a norm.
 
+    With a ``shape``, a (d, d) matrix that is public too, y = factor (x - center) shape.
+
     Dense rows are not copied. Sparse rows about the origin are, shortened, and stay sparse; about
     another centre they are densified block by block.
     """
@@ -61,16 +65,19 @@ class ClippedRows:
     X: Any
     center: np.ndarray | None
     factors: np.ndarray
+    shape: np.ndarray | None = None
 
     @classmethod
-    def of(cls, X: Any, center: np.ndarray | None, row_norm: float) -> ClippedRows:
+    def of(
+        cls, X: Any, center: np.ndarray | None, row_norm: float, shape: np.ndarray | None = None
+    ) -> ClippedRows:
         """Clip finite rows."""
-        factors = row_norm / np.maximum(row_norms(X, center), row_norm)
-        if sp.issparse(X) and center is None:
+        factors = row_norm / np.maximum(row_norms(X, center, shape), row_norm)
+        if sp.issparse(X) and center is None and shape is None:
             X = canonical(X)
             X.data *= np.repeat(factors, np.diff(X.indptr))
             factors = np.ones(len(factors))
-        return cls(X, center, factors)
+        return cls(X, center, factors, shape)
 
     @property
     def n_rows(self) -> int:
@@ -79,10 +86,10 @@ class ClippedRows:
 
     def _blocks(self) -> Iterator[Any]:
         """The rows y: sparse ones about the origin at once, others dense, a block at a time."""
-        if sp.issparse(self.X) and self.center is None:
+        if sp.issparse(self.X) and self.center is None and self.shape is None:
             yield self.X
             return
-        for rows, Y in _blocks(self.X, self.center):
+        for rows, Y in _blocks(self.X, self.center, self.shape):
             Y *= self.factors[rows, None]
             yield Y
 

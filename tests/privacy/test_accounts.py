@@ -389,6 +389,7 @@ def test_a_crash_while_noise_is_drawn_is_spent(ledger):
     """A process that is killed at its first random number."""
     code = (
         "import os, numpy as np, fedpca_sklearn as f\n"
+        "f.FederatedPCA, f.AnalyzeGauss  # scipy draws numbers when it is imported\n"
         "np.random.default_rng = lambda *a: os._exit(9)\n"
         f"m = f.AnalyzeGauss(1.0, 1e-5, 3.0, ledger=f.PrivacyLedger({ledger.path!r}))\n"
         "f.FederatedPCA(1, mechanism=m).fit(np.eye(4), clients=['a'] * 4)\n"

@@ -93,9 +93,28 @@ def test_searches_and_release_together_give_away_no_more_than_is_stated(pair):
     assert bound <= epsilon
 
 
-def test_a_release_that_spends_more_than_its_searches_left_is_caught():
-    row = audit.whole_attacked(2000)
+def test_a_shape_gives_away_no_more_than_is_stated():
+    with audit.stretched():
+        epsilon, bound = audit.whole_audited("two axes", 1000)
+    assert 0.1 < bound <= epsilon  # a bound that can be broken
+
+
+@pytest.mark.parametrize("name", audit.WHOLE_FAULTS)
+def test_faults_of_searches_and_releases_together_are_caught(name):
+    row = audit.whole_attacked(name, 2000)
     assert row["lower bound"] > row["stated"] == 2.0
+
+
+@pytest.mark.parametrize("pair", audit.ROW_PAIRS)
+def test_counts_of_scores_give_away_no_more_than_is_stated(pair):
+    epsilon, bound = audit.counts_audited(pair, 3000)
+    assert bound <= epsilon
+    assert bound > 0.3 or pair == "far away"  # a bound that can be broken
+
+
+@pytest.mark.parametrize("name", audit.COUNT_FAULTS)
+def test_faults_of_counts_are_caught(name):
+    assert audit.counts_attacked(name, 8000)["verdict"] == "caught"
 
 
 @pytest.mark.parametrize("name", audit.SEARCH_FAULTS)

@@ -138,9 +138,10 @@ def solved(monkeypatch):
 @pytest.mark.parametrize(("d", "confounders"), [(60, [3, 1]), (300, None)])
 def test_one_eigenproblem_as_of_rows_that_are_not_adjusted(d, confounders, solved):
     X = rows_of(1, 600, d)
-    StreamingPCA(10).fit(rows_of(1, 600, d, 0.0))
+    assert len(StreamingPCA(10).fit(rows_of(1, 600, d, 0.0)).components_) == 10
     plain, solved[:] = len(solved), []
     pca = StreamingPCA(10, scale=True, partial_out=confounders).fit(X)
+    assert len(pca.components_) == 10
     assert len(solved) == plain + (confounders is not None)  # the small one of the confounders
     assert_scaled(pca, left_by(X, confounders))
 

@@ -132,7 +132,8 @@ def test_known_eigenvalues_are_there(weight):
     X = make_power_law(300, 20, alpha=1.0, random_state=0)
     known = StreamingPCA(3).fit(X)._state.subspace.decay(weight)._leading.certainty
     lam = svd_of(X)[1] ** 2 * weight
-    assert_allclose(known.known, lam[known.count - 1], rtol=1e-12)
+    assert known.n_known >= 3
+    assert known.least < known.known <= lam[known.n_known - 1] * (1 + 1e-12)
     assert known.rounding < 1e-13 * lam[0]
     assert known.least < 1e-4 * lam[0]
 
@@ -182,7 +183,7 @@ def test_a_fit_finds_the_wanted_directions_only(X, asked):
     assert pca._state.subspace.singular_values is pca.subspace_.singular_values
     assert asked == [R, R, D]
     for wanted in (D // 4, None):  # many are found at once
-        StreamingPCA(wanted).fit(X)
+        assert len(StreamingPCA(wanted).fit(X).components_) == (wanted or D)
     assert asked == [R, R, D, D, D]
 
 
@@ -190,8 +191,8 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, ask
     """Without an eigenproblem of all directions, whose certificate would be the same."""
     steep = X @ np.diag(10.0 ** -np.linspace(0, 12, D))
     pca = StreamingPCA(60).fit(steep)
-    assert asked == [60]
     assert_allclose(pca.singular_values_, svd_of(steep)[1][:60], rtol=1e-9)
+    assert asked == [60]
     solved = []
     monkeypatch.setattr(scatter, "eigh_top", lambda *a, **k: solved.append(a))
     monkeypatch.setattr(precision, "_sample_of", lambda *a: None)  # it would have said so
