@@ -24,14 +24,14 @@ from ._estimators import (
     partial_fit_estimator,
     site_work,
 )
-from ._messages import Array, Carrier, Context, Message, arrays_of
+from ._messages import Array, Carrier, Context, Message, SiteLostError, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, asked
 from ._rows import AskedRows, asked_rows
 from ._secure import SecureAggregation
 from ._secure_fits import secure_tasks
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
-from ._sites import SecureSums, SiteLostError, Sites
+from ._sites import SecureSums, Sites
 
 # The log of a site, which records errors in full.
 _LOG = logging.getLogger("fedpca_sklearn")

@@ -130,6 +130,12 @@ class BadMessageError(ValueError):
     """A message of another party has not the content that it should have."""
 
 
+def as_sent(argument: Any) -> np.ndarray:
+    """An argument of a question as it travels."""
+    array = np.asarray(argument)
+    return array if array.dtype == np.uint8 else array.astype(np.float64)
+
+
 def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays as they are sent, row by row."""
     return dict(zip(found, map(Array.of, found.values()), strict=True))
@@ -378,3 +384,11 @@ def _with_bytes(found: dict[str, Any]) -> Any:
     if found.keys() != {"base64"}:
         return found
     return base64.b64decode(found["base64"], validate=True)
+
+
+class SiteLostError(Exception):
+    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
+
+    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
+        super().__init__()
+        self.basis, self.n_products = basis, n_products

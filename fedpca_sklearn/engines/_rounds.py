@@ -23,13 +23,13 @@ from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._private_rounds import message_of_noise
 from ..rounds._queries import Moments, Query, Scatter, TimesScatter, Variances
 from ._estimators import fit_estimator, refuse_channel, site_work
-from ._messages import Answer
+from ._messages import Answer, SiteLostError
 from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._secure_fits import Rounds, names_in, secure_work, sums_of
 from ._site_policy import Site
-from ._sites import SecureSums, SiteLostError, Sites
+from ._sites import SecureSums, Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"

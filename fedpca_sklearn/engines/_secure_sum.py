@@ -29,10 +29,9 @@ from ._masks import (
     signed_masks,
     signers,
 )
-from ._messages import OVER, Answer, Context, Message, arrays_of
+from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent
 from ._questions import RUN, RefusedError, taken_by
 from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation
-from ._sites import SiteLostError, as_sent
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1

@@ -16,7 +16,16 @@ from .._validation.feature_names import check_names, check_same_names
 from .._validation.texts import check_text
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
-from ._messages import Answer, BadMessageError, Carrier, Message, arrays_of, shown
+from ._messages import (
+    Answer,
+    BadMessageError,
+    Carrier,
+    Message,
+    SiteLostError,
+    arrays_of,
+    as_sent,
+    shown,
+)
 from ._parameters import stated
 from ._secure import Bounds, Grid, SecureAggregation, bounds_in
 
@@ -275,14 +284,6 @@ class Sites:
             )
 
 
-class SiteLostError(Exception):
-    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
-
-    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
-        super().__init__()
-        self.basis, self.n_products = basis, n_products
-
-
 class SecureSums(Sites):
     """Sites of whose numbers the server sees sums over all of them, and nothing else.
 
@@ -397,12 +398,6 @@ class SecureSums(Sites):
 def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:
     """Words of an array; None where its length is not known."""
     return None if None in shape else math.prod(shape) * n_words  # type: ignore[arg-type]
-
-
-def as_sent(argument: Any) -> np.ndarray:
-    """An argument of a question as it travels."""
-    array = np.asarray(argument)
-    return array if array.dtype == np.uint8 else array.astype(np.float64)
 
 
 def _checked_name(site: Any, node: int) -> str:

@@ -16,7 +16,7 @@ from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ..summary._projection_mean import ProjectionMean
 from ._estimators import partial_fit_estimator, rows_sent, site_work
-from ._messages import Answer
+from ._messages import Answer, SiteLostError
 from ._questions import MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import (
     BOUNDS,
@@ -28,7 +28,7 @@ from ._secure import (
     grids_of_sums,
 )
 from ._secure_fits import MAX_FEATURES, secure_work, sum_and_count, symmetric
-from ._sites import SecureSums, SiteLostError, Sites
+from ._sites import SecureSums, Sites
 from ._summaries import summary_sent, summary_told
 
 # Eigenvalues of a mean of projections that are taken for zero.

@@ -42,7 +42,7 @@ from ._estimators import (
     site_work,
     told,
 )
-from ._messages import Answer
+from ._messages import Answer, SiteLostError
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
 from ._private import fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
@@ -58,7 +58,7 @@ from ._secure_fits import (
     triangle_about,
     work_of_second_moments,
 )
-from ._sites import SecureSums, SiteLostError, Sites
+from ._sites import SecureSums, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4

@@ -25,12 +25,12 @@ from ..tracking._decomposition import known_thresholds
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import partial_fit_estimator, site_work
-from ._messages import Answer
+from ._messages import Answer, SiteLostError
 from ._questions import Task
 from ._rows import dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, bounds_in
 from ._secure_fits import Rounds, secure_work, summed
-from ._sites import SecureSums, SiteLostError, Sites
+from ._sites import SecureSums, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
 
 # Name of the sums that are numbers of rows and entries.
