@@ -22,6 +22,7 @@ WITHOUT_SCENARIO = {
     "PrivacyBudgetError": "an error",
     "PrivacyLeakWarning": "a warning",
     "PrivacyLedger": "adds up what was released, and computes nothing",
+    "PrivateScoresDisplay": "draws what bench privacy_audit attacks",
     "RankDisplay": "draws what has been computed",
     "RankRule": "a base class",
     "ScreeDisplay": "draws what has been computed",
