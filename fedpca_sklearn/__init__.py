@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import VERSION
+from .federated import *
+from .streaming import *
 
 if TYPE_CHECKING:
     from ._base.host_rows import on_device as on_device
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
     from .communication import *
     from .datasets import *
     from .evaluation import *
-    from .federated import *
     from .intervals import *
     from .metrics import *
     from .monitoring import *
@@ -19,15 +20,14 @@ if TYPE_CHECKING:
     from .privacy import *
     from .rank import *
     from .rounds import *
-    from .streaming import *
     from .summary import *
     from .tracking import *
     from .vertical import *
 
 __version__ = VERSION
 
-# Public names by module. A module is imported when a name of it is first asked for, so that
-# somebody who wants `StreamingPCA` does not wait for the others.
+# Public names by module. Modules other than the two above are imported when a name of theirs is
+# first asked for, so that somebody who wants `StreamingPCA` or `FederatedPCA` does not wait.
 _NAMES = {
     "_base.host_rows": "on_device",
     "_base.sources": "iter_batches",

@@ -110,7 +110,7 @@ def test_a_module_is_imported_when_it_is_asked_for():
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[2] for name in found.stdout.split()}
     assert "streaming" in loaded
-    assert not loaded & {"federated", "rounds", "engines", "privacy", "vertical", "plotting"}
+    assert not loaded & {"rounds", "engines", "tracking", "vertical", "monitoring", "plotting"}
 
 
 def test_what_is_no_name_of_the_package_is_an_error():
