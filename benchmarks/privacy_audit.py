@@ -259,7 +259,9 @@ class SmallNoise(AnalyzeGauss):
 def loose_clipping():
     """Rows are shortened to twice the norm that the noise is made for."""
     of = ClippedRows.of
-    with mock.patch.object(ClippedRows, "of", lambda X, c, r: of(X, c, 2 * r)):
+    with mock.patch.object(
+        ClippedRows, "of", lambda X, c, r, *of_shape: of(X, c, 2 * r, *of_shape)
+    ):
         yield
 
 
