@@ -89,9 +89,11 @@ def sign_vectors(k: int, dtype: np.dtype) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _random_signs(size: int, count: int) -> np.ndarray:
-    """Vectors of random signs as columns, the same in every call."""
+    """Vectors of random signs as columns, the same in every call, of one byte each."""
     rng = np.random.default_rng([size, count])
-    return np.asfortranarray(rng.choice([-1.0, 1.0], size=(size, count)))
+    signs = rng.choice([-1.0, 1.0], size=(size, count)).astype(np.int8, order="F")
+    signs.flags.writeable = False
+    return signs
 
 
 def orthonormalised(V: np.ndarray) -> np.ndarray:
@@ -342,7 +344,8 @@ def least_leading(G: np.ndarray, count: int, least: float) -> tuple[float, float
         return float(lam[-count]) - rounding, float(lam[-1]) + rounding
     lower = not G.flags.c_contiguous
     half = np.asfortranarray(G if lower else G.T)
-    Q = np.linalg.qr(dsymm(1.0, half, _random_signs(m, count), lower=lower))[0]
+    signs = _random_signs(m, count).astype(np.float64)
+    Q = np.linalg.qr(dsymm(1.0, half, signs, lower=lower))[0]
     lam = np.linalg.eigvalsh(Q.T @ dsymm(1.0, half, Q, lower=lower))
     rest = whole**2 - float(np.sum(lam[:-1].clip(0) ** 2))
     return float(lam[0]) - rounding, math.sqrt(max(rest, float(lam[-1]) ** 2)) + rounding
