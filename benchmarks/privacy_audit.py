@@ -5,10 +5,10 @@ mirrored. Their messages, or the attributes of estimators fitted of them, are dr
 linear discriminant and its threshold are chosen on one half of the runs; on the other half
 Clopper-Pearson intervals of the two error rates give a lower bound of epsilon at the stated delta,
 which is too high with a probability of 1e-4. Above the stated epsilon a promise is broken. The same
-attack has to catch five faults that are put into copies of the mechanisms, and five in the searches
-for a private norm and a private centre. Searches and release together are attacked
-with neighbours that differ in the largest row, in the centre, and in the range of one column, the
-first of two releases among what is seen, and in an extreme shape.
+attack has to catch five faults that are put into copies of the mechanisms, five in the searches for
+a private norm and a private centre, and three in the sums of a private scaler. Searches and release
+together are attacked with neighbours that differ in the largest row, in the centre, and in the
+range of one column, the first of two releases among what is seen, and in an extreme shape.
 """
 
 import math
@@ -35,6 +35,7 @@ from fedpca_sklearn.privacy import (
     PrivacyBoundWarning,
     PrivateCenter,
     PrivateNorm,
+    ScalerNoise,
     _private_searches,
     _scores,
     private_scores,
@@ -556,6 +557,65 @@ def counts_attacked(name, n_runs):
     return {"fault": name, "stated": epsilon, "lower bound": bound, "verdict": says}
 
 
+# ------------------------------------------------------------------------------ scales
+
+SCALES = ScalerNoise(1.0, DELTA, bounds=(1.0, 4.0))
+SCALE_PAIRS = {"mirrored": ([3.0, 3.0], [-3.0, -3.0]), "in other bins": ([2.0, 2.0], [-9.0, -9.0])}
+
+
+def sums_for_scales(mechanism, row, rng):
+    """All sums of a client of one row, about a point and with lengths of an attack."""
+    X, given = np.array([row]), {"n_shares": 1, "rng": rng}
+    for turn in range(3):
+        yield mechanism.message("counts", X, turn, np.zeros(D), **given).ravel()
+        yield mechanism.message("sums", X, turn, np.zeros(D), np.ones(D), **given)
+
+
+def scales_seen(pair, side, n_runs):
+    """Each sum along the line of two neighbours, in each run."""
+    exact = ScalerNoise(math.inf, DELTA, bounds=SCALES.bounds)
+    rows, rng = SCALE_PAIRS[pair], np.random.default_rng(side)
+    here, there = (list(sums_for_scales(exact, row, rng)) for row in rows)
+    lines = [a - b for a, b in zip(here, there, strict=True)]
+    runs = (sums_for_scales(SCALES, rows[side], rng) for _ in range(n_runs))
+    return np.array([[line @ of for line, of in zip(lines, sums, strict=True)] for sums in runs])
+
+
+def scales_audited(pair, n_runs):
+    """Stated epsilon of the sums of a private scaler, and its lower bound."""
+    sides = [scales_seen(pair, side, n_runs) for side in (0, 1)]
+    costs = [SCALES.cost_of(kind, turn, D, 1) for kind in ("counts", "sums") for turn in range(3)]
+    return epsilon_of(math.sqrt(sum(costs)), DELTA), lower_bound(*sides, DELTA)
+
+
+def _uncut(self, X, point, lengths):
+    Y = X - point
+    return np.concatenate([Y.sum(axis=0), np.square(Y).sum(axis=0)])
+
+
+SCALE_FAULTS = {
+    "half of the noise that is charged": _patched(
+        ScalerNoise,
+        "_noisy",
+        lambda noisy: lambda self, values, std, rng: noisy(self, values, std / 2, rng),
+    ),
+    "entries that are not cut": _patched(ScalerNoise, "_cut_sums", lambda _: _uncut),
+    "a round that is not charged": _patched(
+        ScalerNoise,
+        "cost_of",
+        lambda cost: lambda self, kind, turn, *of: cost(self, kind, turn, *of) * (turn < 2),
+    ),
+}
+
+
+def scales_attacked(name, n_runs):
+    """Row of the table for a fault in the sums of a private scaler."""
+    with SCALE_FAULTS[name]():
+        epsilon, bound = scales_audited("in other bins", n_runs)
+    says = "caught" if bound > epsilon else "MISSED"
+    return {"fault": name, "stated": epsilon, "lower bound": bound, "verdict": says}
+
+
 def search_attacked(name, n_runs):
     """Row of the table for a fault in a search."""
     what, fault = SEARCH_FAULTS[name]
@@ -587,9 +647,11 @@ def main(quick=False):
         of_axes = whole_audited("two axes", n_runs)
     rows.append(verdict({"search": "all: two axes, one of them stretched"}, *of_axes))
     rows += [verdict({"search": f"counts: {p}"}, *counts_audited(p, n_runs)) for p in ROW_PAIRS]
+    rows += [verdict({"search": f"scales: {p}"}, *scales_audited(p, n_runs)) for p in SCALE_PAIRS]
     table("privacy_audit_searches", rows)
     rows = [search_attacked(name, n_runs) for name in SEARCH_FAULTS]
     rows += [whole_attacked(name, n_runs) for name in WHOLE_FAULTS]
     rows += [counts_attacked(name, max(n_runs, 8000)) for name in COUNT_FAULTS]
+    rows += [scales_attacked(name, n_runs) for name in SCALE_FAULTS]
     table("privacy_audit_search_faults", rows)
     print(f"{sum(row['verdict'] == 'caught' for row in rows)} of {len(rows)} faults are caught.")

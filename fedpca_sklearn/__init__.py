@@ -52,7 +52,7 @@ _NAMES = {
     """,
     "privacy": """
         AnalyzeGauss FedPowerNoise ModSuLQ PrivacyBudgetError PrivacyLeakWarning PrivacyLedger
-        PrivacyNoiseWarning StreamingModSuLQ
+        PrivacyNoiseWarning ScalerNoise StreamingModSuLQ
     """,
     "rank": "ContributionBounds EnergyBounds RankRule",
     "rounds": "FederatedHeteroscedasticPCA FederatedPowerPCA FederatedSubspaceTracker RobustSum",

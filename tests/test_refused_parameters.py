@@ -338,6 +338,7 @@ KINDS = [
     ("DistributedPCA()", "missing", ["AvailablePairs"]),
     ("FederatedPowerPCA()", "channel", ["Channel"]),
     ("FederatedPowerPCA()", "mechanism", ["FedPowerNoise"]),
+    ("FederatedScaler()", "mechanism", ["ScalerNoise"]),
     ("StreamingPCA()", "rank_rule", ["RankRule"]),
     ("VerticalFederatedPCA()", "method", ["VerticalMethod"]),
     ("VerticalFederatedKernelPCA()", "aggregation", ["VFedPCA"]),

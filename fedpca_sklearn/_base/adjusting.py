@@ -26,8 +26,8 @@ from .fitted import computed
 
 # What to do where a parameter does not go with adjusted rows.
 _INSTEAD = {
-    "mechanism": " Scales and effects of the rows would need a budget of their own: divide the "
-    "columns before by bounds that are public."
+    "mechanism": " Scales need a budget of their own: FederatedScaler(mechanism=ScalerNoise(...)) "
+    "before, or bounds that are public."
 }
 # Share of the variance of scaled columns, or of a confounder, whose lack is warned of, and how many
 # times that of the columns as they are it must be: less is lost of a cut of scaled columns too.

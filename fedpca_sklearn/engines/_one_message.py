@@ -30,6 +30,7 @@ from ._estimators import (
 )
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, pair_tasks
+from ._private_scaler import fit_private_scales, private_scales
 from ._questions import MOMENTS, RefusedError, Task, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
@@ -126,6 +127,9 @@ def _triangle_of_sums(estimator: DistributedPCA, sums: SecureSums) -> Distribute
 
 @site_work.register
 def _(estimator: FederatedScaler) -> dict[str, Task]:
+    if estimator.mechanism is not None:
+        return private_scales(estimator.mechanism)
+
     def moments(site, X, *, weight, min_rows):
         there = _n_entries(X if weight is None else X[weight > 0])
         if ((there > 0) & (there < min_rows)).any():  # their mean would tell them
@@ -139,6 +143,8 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
 @fit_estimator.register
 @partial_fit_estimator.register
 def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> FederatedScaler | None:
+    if estimator.mechanism is not None:
+        return fit_private_scales(estimator, sites)
     if isinstance(sites, SecureSums):
         return _moments_of_sums(estimator, sites)
     found = told(estimator, sites, "moments", _moments_told, batch)
@@ -191,6 +197,8 @@ def _squares(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndar
 
 @secure_work.register
 def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
+    if estimator.mechanism is not None:
+        return private_scales(estimator.mechanism, secure)
     squares = Task(_squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
     return {**tasks_of_moments(by_column=True), "squares": squares}
 

@@ -129,7 +129,7 @@ PROTOCOL = 1
 FIRST_KINDS = (
     *("summary", "factor", "moments", "pairs"),
     *("summary_of_batch", "factor_of_batch", "moments_of_batch", "pairs_of_batch"),
-    *("entries", "space", "batch", "bounds", "keys", "secure_keys"),
+    *("entries", "space", "batch", "bounds", "keys", "secure_keys", "n_rows"),
 )
 # Parameters of a process, and those that play no part over a network, also of what an estimator is
 # made of. The file of a ledger is the site's own.

@@ -46,7 +46,7 @@ from ._site_policy import Site
 from ._sites import SecureSums, Sites
 
 # Deviations of the noise beyond which a message does not fit the public scale.
-_DEVIATIONS = 64
+DEVIATIONS = 64
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
 
@@ -143,6 +143,11 @@ def shown(fitted: Any, sites: Sites, message: str | None) -> Any:
 # -------------------------------------------------------------------- secure sums
 
 
+def announced(site: str, X: Any) -> dict[str, np.ndarray]:
+    """What a site announces: a power of two of the number of its rows, which is public."""
+    return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
+
+
 class Releases:
     """What a site adds to secure sums, charged to its ledger."""
 
@@ -160,17 +165,13 @@ class Releases:
         costs = self.mechanism.costs(d, self.n_products, share)
         return self.mechanism.terms(np.empty((0, d)), costs, self.n_shares)
 
-    def bounds(self, site: str, X: Any) -> dict[str, np.ndarray]:
-        """What the site announces: a power of two of the number of its rows, which is public."""
-        return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
-
     def grids(self, bounds: Bounds) -> dict[str, Grid]:
         """Grids of what the sites add up, which their bounds and public numbers tell."""
         n, terms = 2.0**bounds.rows, self.terms(bounds.n_features)
-        products = n * terms.row_norm**2 + _DEVIATIONS * terms.product_std
+        products = n * terms.row_norm**2 + DEVIATIONS * terms.product_std
         total = n * terms.row_norm
         if terms.costs.mean is not None:
-            total += _DEVIATIONS * terms.mean_std
+            total += DEVIATIONS * terms.mean_std
         of = {"count": n, "sum": total, "products": products}
         noise = math.isfinite(self.mechanism.epsilon)  # which is on a grid
         return {name: Grid(exponent_of(bound), exact=noise) for name, bound in of.items()}
@@ -203,7 +204,7 @@ class Releases:
     def first(self) -> dict[str, Task]:
         """What begins a fit."""
         return {
-            "bounds": Task(self.bounds, reads="summary"),
+            "bounds": Task(announced, reads="summary"),
             Moments.kind: self.task(self.moments),
         }
 

@@ -23,7 +23,7 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..communication._channel import exponent_of
-from ..federated import FederatedPCA
+from ..federated import FederatedPCA, FederatedScaler
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments
@@ -83,10 +83,10 @@ def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
 def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     """What a site does by kind of question, those that keys and shares come with included."""
     private = getattr(estimator, "mechanism", None) is not None
-    if private and not isinstance(estimator, FederatedPCA | FederatedPowerPCA):
+    if private and not isinstance(estimator, FederatedPCA | FederatedPowerPCA | FederatedScaler):
         raise TypeError(
-            "secure sums with a mechanism need FederatedPCA or FederatedPowerPCA, got "
-            f"{type(estimator).__name__}."
+            "secure sums with a mechanism need FederatedPCA, FederatedPowerPCA or FederatedScaler, "
+            f"got {type(estimator).__name__}."
         )
     tasks = secure_work(estimator, secure)
     first = next(iter(tasks.values()))

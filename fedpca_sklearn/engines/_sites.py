@@ -190,7 +190,7 @@ class Sites:
                 answer.agree(f"shape of {name}", part.shape)
             return parts
 
-        found = self.ask(kind, read, *arguments)
+        found = self.ask(kind, read, *arguments, spent=self.private)
         if self._summed and self._summed != set(found):
             raise SiteLostError
         self._summed = set(found)

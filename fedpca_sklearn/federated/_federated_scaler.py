@@ -17,13 +17,16 @@ from .._kernels.column_moments import ColumnMoments, pooled_columns
 from .._kernels.rows import entries_once
 from .._validation.containers import as_rows, validate_data
 from .._validation.feature_names import names_known
-from .._validation.intervals import Interval
+from .._validation.intervals import InstanceOf, Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
+from ..privacy import ScalerNoise
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, names_of_parts
 from ._clients import label_order, rows_of, shards_with_weight
 from ._local_fit import labels_of_sites
+from ._private import privacy_spent
+from ._private_scaler import fit_with_noise
 
 __all__ = ["FederatedScaler"]
 
@@ -101,6 +104,11 @@ class FederatedScaler(FittedState, StandardScaler):
     n_jobs : int or None, default=None
         Clients at work at the same time, on threads unless ``joblib.parallel_config`` says
         otherwise.
+    mechanism : ScalerNoise or None, default=None
+        Differential privacy: means and scales are found from sums with noise, by a search that
+        needs no knowledge of the rows. Entries are there, and rows have no weights, then.
+    random_state : int, RandomState instance or None, default=None
+        Seeds the noise of a mechanism: it protects from who does not know it.
 
     Attributes
     ----------
@@ -113,6 +121,8 @@ class FederatedScaler(FittedState, StandardScaler):
         Labels of the clients seen so far, sorted.
     communication_ : CommunicationLog
         What was sent: of each client 3 d + 1 floats, or 4 d where entries are missing, once.
+    privacy_spent_ : PrivacySpent
+        With a mechanism: (epsilon, delta) of the client that has spent most.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -165,7 +175,11 @@ class FederatedScaler(FittedState, StandardScaler):
         **StandardScaler._parameter_constraints,
         "n_clients": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
+        "mechanism": [None, InstanceOf(ScalerNoise)],
+        "random_state": ["random_state"],
     }
+
+    privacy_spent_ = property(privacy_spent)
 
     def __init__(
         self,
@@ -175,10 +189,14 @@ class FederatedScaler(FittedState, StandardScaler):
         with_std: bool = True,
         n_clients: int = 2,
         n_jobs: int | None = None,
+        mechanism: ScalerNoise | None = None,
+        random_state: Any = None,
     ):
         super().__init__(copy=copy, with_mean=with_mean, with_std=with_std)
         self.n_clients = n_clients
         self.n_jobs = n_jobs
+        self.mechanism = mechanism
+        self.random_state = random_state
 
     @with_callbacks
     def fit(
@@ -319,10 +337,16 @@ class FederatedScaler(FittedState, StandardScaler):
         self._reset()
         self.clients_ = []
         self.communication_ = CommunicationLog()
+        self.__dict__.pop("_accounts", None)
 
     def _take(self, X: Any, clients: Any, sample_weight: Any) -> None:
         """Let the clients of a call send their sums, and show those of all rows."""
         self._validate_params()
+        if self.clients_ and (self.mechanism or "_accounts" in vars(self)):
+            raise ValueError(
+                f"mechanism={self.mechanism!r} does not go on from the call before: what was "
+                "released is for all rows of one call. Call fit."
+            )
         refuse_dask(self, X)
         checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
         X = validate_data(self, X, reset=not self.clients_, **checks)
@@ -332,6 +356,10 @@ class FederatedScaler(FittedState, StandardScaler):
             clients, sample_weight, X.shape[0], self.n_clients, needed=not self.clients_
         )
         if not shards:
+            return
+        if self.mechanism is not None:
+            self._show([label for label, _ in shards], [fit_with_noise(self, X, weight, shards)])
+            log_fit(self, len(shards))
             return
         found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
         sent = list(progress(self, found, len(shards), "clients"))
@@ -346,8 +374,8 @@ class FederatedScaler(FittedState, StandardScaler):
         with np.errstate(over="ignore", invalid="ignore"):
             moments = pooled_columns([*before, *parts]).checked()
         there, var = moments.n_entries > 0, moments.variance
-        scale = np.where(moments.is_constant & there, 1.0, np.sqrt(var))
         asked = self.with_mean or self.with_std
+        scale = np.where(moments.is_constant & there, 1.0, np.sqrt(var))
         self.__dict__.update(
             n_samples_seen_=moments.n_entries[0] if moments.has_one_number else moments.n_entries,
             _mean_rest=moments.rest,

@@ -7,6 +7,7 @@ from ._fed_power_noise import FedPowerNoise
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._private_searches import PrivacyBoundWarning, PrivateCenter, PrivateNorm
+from ._scaler_noise import ScalerNoise
 from ._scores import ScoreCounts, private_scores
 from ._second_moment import AnalyzeGauss, ModSuLQ, SecondMomentMechanism, StreamingModSuLQ
 
@@ -25,6 +26,7 @@ __all__ = [
     "PrivacySpent",
     "PrivateCenter",
     "PrivateNorm",
+    "ScalerNoise",
     "ScoreCounts",
     "SecondMomentMechanism",
     "StreamingModSuLQ",

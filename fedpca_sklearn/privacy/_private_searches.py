@@ -102,6 +102,20 @@ class PrivacyBoundWarning(UserWarning):
     """A search ended at a bound that was given for it, so that the bound may be wrong."""
 
 
+def bounds_of(bounds: Any) -> tuple[float, float]:
+    """Least and largest length of a search, or an error."""
+    try:
+        least, largest = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        least = largest = math.nan
+    if not 1e-60 <= least < largest <= 1e60:
+        raise ValueError(
+            "bounds must be two numbers between 1e-60 and 1e60, the second one larger, got "
+            f"{bounds!r}."
+        )
+    return least, largest
+
+
 @dataclass(frozen=True)
 class _Search:
     """What is looked for between lengths of rows, for a share of the budget."""
@@ -110,15 +124,7 @@ class _Search:
     share: float = 0.05
 
     def __post_init__(self) -> None:
-        try:
-            least, largest = (float(bound) for bound in self.bounds)
-        except (TypeError, ValueError):
-            least = largest = math.nan
-        if not 1e-60 <= least < largest <= 1e60:
-            raise ValueError(
-                "bounds must be two numbers between 1e-60 and 1e60, the second one larger, got "
-                f"{self.bounds!r}."
-            )
+        bounds_of(self.bounds)
         check_number("share", self.share)
         if not 0 < self.share <= 0.45:
             raise ValueError(f"share must be above 0 and at most 0.45, got {self.share!r}.")

@@ -16,7 +16,7 @@ from .._kernels.sizes import row_slices
 _LARGEST = 1e240
 
 
-def _blocks(
+def blocks_about(
     X: Any, center: np.ndarray | None, shape: np.ndarray | None = None
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield dense rows about a centre, times a shape, in float64, a block at a time."""
@@ -36,7 +36,7 @@ def row_norms(X: Any, center: np.ndarray | None, shape: np.ndarray | None = None
         X.data /= np.repeat(np.where(largest > 0, largest, 1), np.diff(X.indptr))
         return largest * np.sqrt(X.power(2).sum(axis=1))
     norms = np.empty(X.shape[0])
-    for rows, Y in _blocks(X, center, shape):
+    for rows, Y in blocks_about(X, center, shape):
         largest = np.abs(Y).max(axis=1)
         Y /= np.where(largest > 0, largest, 1)[:, None]
         norms[rows] = largest * np.sqrt(np.einsum("ij,ij->i", Y, Y))
@@ -89,7 +89,7 @@ class ClippedRows:
         if sp.issparse(self.X) and self.center is None and self.shape is None:
             yield self.X
             return
-        for rows, Y in _blocks(self.X, self.center, self.shape):
+        for rows, Y in blocks_about(self.X, self.center, self.shape):
             Y *= self.factors[rows, None]
             yield Y
 

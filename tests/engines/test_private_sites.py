@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from engines.site_helpers import fit, kind_of, made
+from engines.site_helpers import Site, assert_refused, fit, kind_of, made
 from scipy.stats import ks_2samp
 from sklearn.base import clone
 
@@ -21,7 +21,10 @@ from fedpca_sklearn.engines._messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy
 from fedpca_sklearn.privacy import PrivacyNoiseWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.privacy.PrivacyBoundWarning"),
+]
 ROWS = np.random.default_rng(0).standard_normal((600, 5)) * [3.0, 2.0, 1.0, 1.0, 1.0] + 0.5
 PARTS = {"east": ROWS[:300], "north": ROWS[300:420], "west": ROWS[420:]}
 LABELS = np.repeat(list(PARTS), [300, 120, 180])
@@ -37,6 +40,7 @@ PLAIN_SUMMARY = made("FederatedPCA(2, mechanism=AnalyzeGauss(8.0, 1e-3, 4.0))")
 PLAIN_ROUNDS = made(
     f"FederatedPowerPCA(2, n_rounds=1, tol=0.0, mechanism=FedPowerNoise(8.0, 1e-3, 4.0), {INIT})"
 )
+PLAIN_SCALER = made("FederatedScaler(mechanism=ScalerNoise(8.0, 1e-3))")
 both = pytest.mark.parametrize("estimator", [SUMMARY, ROUNDS], ids=["summary", "rounds"])
 
 
@@ -62,11 +66,16 @@ STATISTICS = {
     "loading": lambda pca: abs(pca.components_[0, 0]),
     "mean": lambda pca: pca.mean_[0],
 }
+OF_SCALES = {"scale": lambda scaler: scaler.scale_[0], "mean": STATISTICS["mean"]}
 
 
 @pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize("estimator", [PLAIN_SUMMARY, PLAIN_ROUNDS], ids=["summary", "rounds"])
-def test_noise_over_flower_is_that_of_one_process(estimator, tmp_path):
+@pytest.mark.parametrize(
+    ("estimator", "statistics"),
+    [(PLAIN_SUMMARY, STATISTICS), (PLAIN_ROUNDS, STATISTICS), (PLAIN_SCALER, OF_SCALES)],
+    ids=["summary", "rounds", "scales"],
+)
+def test_noise_over_flower_is_that_of_one_process(estimator, statistics, tmp_path):
     """Two samples of 100 fits each; a sample with about a third of the noise is told from them."""
 
     def sample(asked, n=100):
@@ -79,7 +88,7 @@ def test_noise_over_flower_is_that_of_one_process(estimator, tmp_path):
         (tmp_path / str(run)).mkdir()
         there.append(private_fit(estimator, tmp_path / str(run), None, parts=parts))
     here, other = sample(estimator), sample(clone(estimator).set_params(mechanism__epsilon=60.0))
-    for name, statistic in STATISTICS.items():
+    for name, statistic in statistics.items():
         samples = [[statistic(pca) for pca in fits] for fits in (there, here, other)]
         assert ks_2samp(*samples[:2]).pvalue > 1e-3, name  # six comparisons
         assert ks_2samp(samples[0], samples[2]).pvalue < 1e-3, name
@@ -108,6 +117,31 @@ def test_secure_sums_without_noise_are_pca_of_the_clipped_rows(estimator, tmp_pa
     np.testing.assert_allclose(found.components_, expected.components_, atol=1e-6)
     np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-9)
     assert found.n_samples_ == 600
+
+
+@pytest.mark.parametrize("noise", ["", "noise=DiscreteGaussian(), trust='sum', "])
+@pytest.mark.parametrize("one_scale", [False, True])
+def test_scales_over_sites_without_noise_are_those_of_one_process(noise, one_scale, tmp_path):
+    code = f"FederatedScaler(mechanism=ScalerNoise(np.inf, 1e-5, {noise}one_scale={one_scale}))"
+    found = private_fit(made(code), tmp_path, SECURE if noise else None)
+    expected = made(code).fit(ROWS, clients=LABELS)
+    np.testing.assert_allclose(found.scale_, expected.scale_, rtol=1e-6)
+    np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-6)
+    assert (found.n_samples_seen_, found.clients_) == (600, expected.clients_)
+
+
+def test_a_server_cannot_ask_for_more_sums_than_there_are_or_beyond_the_bounds(tmp_path):
+    estimator = made("FederatedScaler(mechanism=ScalerNoise(1.0, 1e-5))")
+    ledger = PrivacyLedger(tmp_path / "ledger")
+    site, zero = Site(estimator, ROWS, policy=SitePolicy(ledger=ledger)), np.zeros(5)
+    assert_refused(site, "counts_1", np.zeros(4), why="the mean must have shape (5,), got (4,)")
+    assert_refused(site, "sums_1", zero, np.ones(4), why="shape (5,)")
+    assert_refused(site, "sums_2", zero, np.full(5, 1e-9), why="from 0.001")
+    assert ledger.spent(1e-5) == {}
+    assert site.answers("counts_3", zero)
+    (before,) = ledger.spent(1e-5).values()
+    assert_refused(site, "counts_3", zero + 1, why="more than 1 questions")
+    assert [*ledger.spent(1e-5).values()] == [before]
 
 
 @both

@@ -40,6 +40,8 @@ FederatedPCA(3, missing=ConditionalFill()) | plain | entries: entries; filled: h
 FederatedPCA(3, missing=ConditionalFill()) | secure | bounds entries: entries; filled: holes
 FederatedScaler() | plain | moments moments_of_batch: moments
 FederatedScaler() | secure | -
+FederatedScaler(mechanism=ScalerNoise(1.0, 1e-5)) | plain, secure |\
+ counts_1 sums_1 counts_2 sums_2 counts_3 sums_3: clipped
 DistributedPCA(3) | plain, secure | -
 TruncatedDistributedPCA(3) | plain | -
 OnlineDistributedPCA(3) | plain, secure | -

@@ -47,7 +47,10 @@ from fedpca_sklearn.engines.flower import (
     partial_fit_sites,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.privacy.PrivacyBoundWarning"),
+]
 PAGE = Path(__file__).resolve().parents[2] / "docs/promises.md"
 TRACKER = (
     "FederatedSubspaceTracker(2, batch_size=20, init=FirstSubspace(n_rows=20, n_rounds=4),"
@@ -78,6 +81,7 @@ FederatedHeteroscedasticPCA(2, tol=1e-3, random_state=0) | strong
 MECHANISMS = {
     "FederatedPCA": made("AnalyzeGauss(4.0, 1e-3, 60.0)"),
     "FederatedPowerPCA": made("FedPowerNoise(4.0, 1e-3, 60.0)"),
+    "FederatedScaler": made("ScalerNoise(4.0, 1e-3)"),
 }
 MODES = ["plain", "secure sums", "mechanism", "mechanism and secure sums"]
 

@@ -120,3 +120,14 @@ def test_faults_of_counts_are_caught(name):
 @pytest.mark.parametrize("name", audit.SEARCH_FAULTS)
 def test_faults_of_searches_are_caught(name):
     assert audit.search_attacked(name, 3000)["verdict"] == "caught"
+
+
+@pytest.mark.parametrize("pair", audit.SCALE_PAIRS)
+def test_sums_for_scales_give_away_no_more_than_is_stated(pair):
+    epsilon, bound = audit.scales_audited(pair, 3000)
+    assert (0.3 if pair == "in other bins" else 0.05) < bound <= epsilon
+
+
+@pytest.mark.parametrize("name", audit.SCALE_FAULTS)
+def test_faults_of_sums_for_scales_are_caught(name):
+    assert audit.scales_attacked(name, 4000)["verdict"] == "caught"

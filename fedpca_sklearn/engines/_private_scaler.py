@@ -1,0 +1,106 @@
+"""`FederatedScaler` with a mechanism at sites: sums with noise, each a release of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..communication._channel import exponent_of
+from ..federated import FederatedScaler
+from ..privacy import ScalerNoise
+from ..privacy._scaler_noise import ROUNDS
+from ._estimators import know_columns
+from ._private import CLIPPED, DEVIATIONS, announced, shown
+from ._questions import RefusedError, Task, check_mean
+from ._secure import Bounds, Grid, SecureAggregation
+from ._site_policy import Site
+from ._sites import SecureSums, Sites
+
+
+def _kind(kind: str, turn: int) -> str:
+    return f"{kind}_{turn + 1}"
+
+
+def private_scales(
+    mechanism: ScalerNoise, secure: SecureAggregation | None = None
+) -> dict[str, Task]:
+    """What a site adds to the sums of `FederatedScaler` with a mechanism."""
+    mechanism.validate()
+    n_shares = secure.threshold if secure is not None and mechanism.trust == "sum" else 1
+
+    def size(site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
+        who.state_spent(mechanism)
+        return {"n_rows": np.full(X.shape[1], float(X.shape[0]))}
+
+    def work_of(kind: str, turn: int) -> Callable:
+        def released(site: str, X: Any, who: Site, *arguments: np.ndarray) -> dict[str, Any]:
+            _check(mechanism, X.shape[1], *arguments)
+            mu2 = mechanism.cost_of(kind, turn, X.shape[1], n_shares)
+
+            def make(rng: np.random.Generator) -> np.ndarray:
+                return mechanism.message(kind, X, turn, *arguments, n_shares=n_shares, rng=rng)
+
+            new = () if secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
+            found = who.release(_kind(kind, turn), mechanism, mu2, make, *arguments, *new)
+            return {kind: found}
+
+        if kind == "counts":
+            return lambda site, X, point, *, who: released(site, X, who, point)
+        return lambda site, X, point, lengths, *, who: released(site, X, who, point, lengths)
+
+    def grids(kind: str, turn: int, bounds: Bounds) -> dict[str, Grid]:
+        n = 2.0**bounds.rows
+        if kind == "n_rows":
+            return {"n_rows": Grid(exponent_of(n), exact=True)}
+        noise = DEVIATIONS * mechanism.std(kind, turn, bounds.n_features)
+        return {kind: Grid(exponent_of(n + noise), exact=math.isfinite(mechanism.epsilon))}
+
+    def task(kind: str, turn: int) -> Task:
+        return Task(work_of(kind, turn), reads=CLIPPED, grids=partial(grids, kind, turn))
+
+    tasks = {"n_rows": Task(size, reads="summary", grids=partial(grids, "n_rows", 0))}
+    for turn in range(len(ROUNDS)):
+        tasks |= {_kind(kind, turn): task(kind, turn) for kind in ("counts", "sums")}
+    if secure is None:
+        return tasks
+    return {"bounds": Task(announced, reads="summary"), **tasks}
+
+
+def _check(mechanism: ScalerNoise, d: int, point: np.ndarray, lengths: Any = None) -> None:
+    """Raise unless a server's point and lengths are those of some round."""
+    check_mean(point, d, True)
+    if lengths is None:
+        return
+    least, largest = mechanism.lengths[[0, -1]]
+    if lengths.shape != (mechanism.n_groups(d),):
+        raise RefusedError(f"the lengths must have shape ({mechanism.n_groups(d)},)")
+    if not ((least <= lengths) & (lengths <= largest)).all():
+        raise RefusedError(f"lengths must be from {least:g} to {largest:g}")
+
+
+def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler:
+    """Fit `FederatedScaler` with a mechanism by sums over sites."""
+    mechanism: Any = scaler.mechanism
+    mechanism.validate()
+    sizes = sites.sum("n_rows", {"n_rows": (None,)})["n_rows"]
+    d, n = len(sizes), max(1, round(float(sizes[0])))
+
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> np.ndarray:
+        shape = mechanism.shape(kind, d)
+        return sites.sum(_kind(kind, turn), {kind: shape}, *arguments)[kind]
+
+    n_sources: float = len(sites.names)
+    if isinstance(sites, SecureSums) and mechanism.trust == "sum":
+        n_sources /= sites.secure.threshold
+    found = mechanism.found(total, n, d, n_sources)
+    scaler._start()
+    know_columns(scaler, sites.columns)
+    scaler.n_features_in_ = d
+    scaler._show(list(sites.names.values()), [found])
+    scaler.communication_ = sites.log
+    return shown(scaler, sites, None)

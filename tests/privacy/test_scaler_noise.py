@@ -1,0 +1,240 @@
+"""`FederatedScaler` with `ScalerNoise`: sensitivity, cost, and what it finds of unknown rows."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from privacy_helpers import near_bounds
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    FederatedPowerPCA,
+    FederatedScaler,
+    FedPowerNoise,
+    PrivacyBudgetError,
+    PrivacyLedger,
+    make_spiked,
+    subspace_distance,
+)
+from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyBoundWarning, ScalerNoise
+from fedpca_sklearn.privacy._gaussian import mu_of
+
+pytestmark = near_bounds
+inf = math.inf
+UNITS = np.array([1e-2, 1.0, 3.0, 500.0])
+LEVELS = np.array([1.0, 0.0, -200.0, 4000.0])
+FREE = ScalerNoise(inf, 1e-5)
+
+
+def rows_of(n=20_000, seed=0):
+    return LEVELS + UNITS * np.random.default_rng(seed).standard_normal((n, len(UNITS)))
+
+
+def scaler_of(mechanism, n_clients=1, **options):
+    return FederatedScaler(mechanism=mechanism, n_clients=n_clients, random_state=0, **options)
+
+
+# ------------------------------------------------------------------------------ sensitivity
+
+entries = st.one_of(st.floats(-1e5, 1e5), st.sampled_from([0.0, 1e-3, -1e4, 1e300, -1e300, 5e-324]))
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(entries, min_size=3, max_size=3),
+    st.lists(entries, min_size=3, max_size=3),
+    st.lists(entries, min_size=3, max_size=3),
+    st.lists(st.floats(1e-3, 1e4), min_size=3, max_size=3),
+    st.booleans(),
+)
+def test_a_replaced_row_moves_sums_no_further_than_is_stated(row, other, point, w, one_scale):
+    """Whatever a server chooses as point and lengths: counts sqrt(2 G), sums 2 sqrt(G)."""
+    mechanism = ScalerNoise(inf, 1e-5, one_scale=one_scale)
+    G, point = (1 if one_scale else 3), np.array(point)
+    for kind, more, moved in (("counts", (), math.sqrt(2 * G)), ("sums", (np.array(w[:G]),), 2)):
+        here, there = (
+            mechanism.message(
+                kind, np.array([X]), 0, point, *more, n_shares=1, rng=np.random.default_rng(0)
+            )
+            for X in (row, other)
+        )
+        assert np.isfinite(here).all()
+        most = moved if kind == "counts" else moved * math.sqrt(G)
+        assert np.linalg.norm(here - there) <= most * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("one_scale", [False, True])
+def test_the_bounds_on_what_a_row_moves_are_reached(one_scale):
+    mechanism, G = ScalerNoise(inf, 1e-5, one_scale=one_scale), 1 if one_scale else 3
+    here = np.array([[2.0, 0.0, 0.0]]) if one_scale else np.full((1, 3), 2.0)
+    given, at = {"n_shares": 1, "rng": np.random.default_rng(0)}, np.zeros(3)
+    counts = [mechanism.message("counts", X, 0, at, **given) for X in (here, 9 * here)]
+    assert_allclose(np.linalg.norm(counts[0] - counts[1]), math.sqrt(2 * G))
+    sums = [mechanism.message("sums", X, 0, at, np.ones(G), **given) for X in (here, -here)]
+    assert_allclose(np.linalg.norm(sums[0] - sums[1]), 2 * math.sqrt(G))
+
+
+# ------------------------------------------------------------------------------ cost and noise
+
+
+@pytest.mark.parametrize("noise", [None, DiscreteGaussian()])
+@pytest.mark.parametrize("trust", ["client", "sum"])
+@pytest.mark.parametrize("one_scale", [False, True])
+def test_all_sums_together_cost_the_budget(noise, trust, one_scale, tmp_path):
+    ledger = PrivacyLedger(tmp_path / "ledger")
+    options = {"noise": noise, "trust": trust, "one_scale": one_scale, "ledger": ledger}
+    scaler = scaler_of(ScalerNoise(2.0, 1e-5, **options), 4).fit(rows_of(400))
+    epsilon, delta = scaler.privacy_spent_
+    assert 1.99 < epsilon <= 2.0 * (1 + 1e-9)
+    assert delta == 1e-5
+    with pytest.raises(PrivacyBudgetError):
+        clone(scaler).fit(rows_of(400))
+
+
+@pytest.mark.parametrize(("trust", "n_clients"), [("client", 1), ("sum", 4)])
+def test_noise_has_the_size_that_its_cost_is_stated_for(trust, n_clients):
+    """mu^2 of Gaussian noise is (sensitivity / deviation)^2, with the deviation of all shares."""
+    mechanism = ScalerNoise(1.0, 1e-5, trust=trust)
+    X, d, budget, cost = np.zeros((1, 4)), 4, mu_of(1.0, 1e-5) ** 2, 0.0
+    given, at = {"n_shares": n_clients, "rng": np.random.default_rng(0)}, np.zeros(4)
+    for turn in range(3):
+        for kind, more, moved in (("counts", (), 2 * d), ("sums", (np.ones(d),), 4 * d)):
+            exact = FREE.message(kind, X, turn, at, *more, **given)
+            asked = (kind, X, turn, at, *more)
+            drawn = [
+                sum(mechanism.message(*asked, **given) - exact for _ in range(n_clients))
+                for _ in range(max(30, 8000 // exact.size))
+            ]
+            of_noise = np.ravel(drawn)
+            assert abs(of_noise.mean()) < 5 * of_noise.std() / math.sqrt(of_noise.size)
+            cost += moved / of_noise.var()
+    assert_allclose(cost, budget, rtol=5 * math.sqrt(2 / 8000))  # five deviations of a variance
+
+
+def test_what_was_released_stays_charged_after_an_error():
+    scaler = scaler_of(ScalerNoise(1.0, 1e-5), 2)
+    rows = rows_of(100)
+    rows[70] = np.nan
+    with pytest.raises(ValueError, match="Client 1"):
+        scaler.fit(rows)
+    assert not hasattr(scaler, "scale_")
+    scaler.fit(rows[:60])
+    with pytest.raises(ValueError, match="does not go on"):
+        scaler.partial_fit(rows[:60])
+    with pytest.raises(ValueError, match="does not go on"):
+        scaler.set_params(mechanism=None).partial_fit(rows[:60])
+    with pytest.raises(ValueError, match="sample_weight"):
+        scaler_of(FREE).fit(rows[:60], sample_weight=np.ones(60))
+    assert not hasattr(FederatedScaler().fit(rows[:60]), "privacy_spent_")
+
+
+@pytest.mark.parametrize("bounds", [(1.0, 1.0), (0.0, 1.0), 3.0, (1.0, inf)])
+def test_wrong_bounds_are_refused(bounds):
+    with pytest.raises(ValueError, match="bounds"):
+        scaler_of(ScalerNoise(1.0, 1e-5, bounds=bounds)).fit(rows_of(10))
+
+
+# ------------------------------------------------------------------------------ what it finds
+
+
+@pytest.mark.parametrize(("trust", "n_clients"), [("client", 1), ("client", 3), ("sum", 10)])
+@pytest.mark.parametrize("seed", range(3))
+def test_scales_of_columns_of_any_unit_and_level_are_found(trust, n_clients, seed):
+    """Of normal columns few rows are beyond the lengths: 2 %, or what noise may look like."""
+    X = rows_of(60_000, seed)
+    scaler = scaler_of(ScalerNoise(2.0, 1e-6, trust=trust), n_clients).fit(X)
+    assert_allclose(scaler.scale_, UNITS, rtol=0.1)
+    assert (np.abs(scaler.mean_ - LEVELS) < 0.1 * UNITS).all()
+    assert_array_equal(scaler.scale_, np.sqrt(scaler.var_))
+    Z = scaler.transform(X)
+    assert_allclose(Z, (X - scaler.mean_) / scaler.scale_)
+    assert_allclose(scaler.inverse_transform(Z), X)
+
+
+def test_without_noise_only_cutting_is_left():
+    """Lengths are at least where 2 % of normal entries are beyond: what is cut has .97 of it."""
+    X = rows_of()
+    scaler = scaler_of(FREE, 3).fit(X)
+    assert (scaler.scale_ < X.std(axis=0) * (1 + 1e-9)).all()
+    assert (scaler.scale_ > 0.97 * X.std(axis=0)).all()
+    assert scaler.privacy_spent_.epsilon == inf
+    assert_array_equal(scaler_of(FREE, 7).fit(X).scale_.round(9), scaler.scale_.round(9))
+
+
+def test_one_scale_leaves_components_as_they_are():
+    X, _ = make_spiked(20_000, 30, spikes=[9.0, 4.0], random_state=0)
+    scaler = scaler_of(ScalerNoise(1.0, 1e-5, one_scale=True)).fit(7 * X + 100)
+    assert len(np.unique(scaler.scale_)) == 1
+    assert_allclose(np.square(scaler.transform(7 * X + 100)).sum(axis=1).mean(), 30, rtol=0.05)
+
+
+@pytest.mark.parametrize("of", [sp.csr_array, np.float32])
+def test_sparse_and_float32_rows_are_as_dense_ones(of):
+    dense = np.random.default_rng(0).poisson(0.5, (5000, 6)).astype(float)
+    expected = scaler_of(ScalerNoise(1.0, 1e-5), with_mean=False).fit(dense)
+    found = clone(expected).fit(of(dense) if of is sp.csr_array else dense.astype(of))
+    assert_allclose(found.scale_, expected.scale_)
+    assert found.mean_ is None or np.allclose(found.mean_, expected.mean_)
+
+
+def test_edges_constant_columns_one_row_and_bounds():
+    X = np.column_stack([np.full(20_000, 5.0), rows_of()[:, 1]])
+    scaler = scaler_of(FREE).fit(X)
+    assert scaler.scale_[0] == 1.0
+    assert_allclose(scaler.mean_[0], 5.0)
+    one = scaler_of(FREE).fit(X[:1])
+    assert_allclose(one.mean_, X[0], atol=1e-3)
+    with pytest.warns(PrivacyBoundWarning, match="upper one of its bounds"):
+        scaler_of(ScalerNoise(inf, 1e-5, bounds=(1e-3, 1.0))).fit(rows_of())
+    with pytest.warns(PrivacyBoundWarning, match="rows are too few"):
+        scaler_of(ScalerNoise(0.5, 1e-5)).fit(rows_of(100))
+
+
+def test_no_row_of_half_a_million_times_the_others_moves_a_scale():
+    X = rows_of()
+    wild = X.copy()
+    wild[7] = 1e9
+    found, expected = (scaler_of(FREE).fit(rows).scale_ for rows in (wild, X))
+    assert_allclose(found, expected, rtol=1e-2)
+
+
+# ------------------------------------------------------------------------------ before a PCA
+
+
+@pytest.mark.parametrize("kind", ["one release", "rounds"])
+def test_one_norm_for_all_clients_suits_what_is_scaled(kind):
+    """The error is that behind scales that are known exactly, up to a fifth and some noise."""
+    X, _ = make_spiked(40_000, 20, spikes=[16.0, 9.0], random_state=0)
+    V = np.linalg.eigh(np.corrcoef(X.T))[1][:, :-3:-1].T
+    rows, noise = X * 10.0 ** np.linspace(-2, 3, 20) + 300, {"center": 0.0, "trust": "sum"}
+    noise |= {"epsilon": 2.0, "delta": 1e-6, "row_norm": math.sqrt(20)}
+    if kind == "rounds":
+        pca = FederatedPowerPCA(2, n_rounds=6, mechanism=FedPowerNoise(**noise))
+    else:
+        pca = FederatedPCA(2, mechanism=AnalyzeGauss(**noise))
+    pca.set_params(n_clients=4, random_state=0)
+    of_scales = ScalerNoise(2.0, 1e-6, trust="sum")
+    errors = [
+        subspace_distance(make_pipeline(scaler, clone(pca)).fit(rows)[-1].components_, V)
+        for scaler in (scaler_of(of_scales, 4), FederatedScaler())
+    ]
+    assert errors[0] < 1.2 * errors[1] + 0.03
+    assert errors[1] < 0.2
+
+
+def test_labels_of_clients_reach_both_steps():
+    X, labels = rows_of(2000), np.arange(2000) % 3
+    pipe = make_pipeline(
+        scaler_of(FREE), FederatedPCA(2, mechanism=AnalyzeGauss(inf, 1e-5, 2.0), random_state=0)
+    )
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe.fit(X, clients=labels)
+    assert pipe[0].clients_ == pipe[1].clients_ == [0, 1, 2]
