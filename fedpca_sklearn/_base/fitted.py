@@ -162,7 +162,7 @@ class FittedState:
         values = self._values()
         if name not in values:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        state = self._visible()
+        state = vars(self) if BEFORE not in vars(self) else self._visible()
         place = None if BEFORE in state else state.get(PLACE)  # within a fit all is in numpy
         return values[name] if place is None else state[LEARNT].shown_in(place, name)
 

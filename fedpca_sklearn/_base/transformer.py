@@ -111,13 +111,14 @@ class SubspaceTransformer(
 
     def _attributes(self, subspace: Subspace, n_components: Any, n_rows: int) -> dict[str, Any]:
         """PCA's fitted attributes of a summary, see `_set_fitted`."""
-        larger = self._with_usual_weights(subspace, n_rows)
-        rows, adjusted = subspace, dict[str, Any]()
-        if "partial_out" in getattr(self, "_parameter_constraints", ()) and adjusts(self):
+        larger, total = self._with_usual_weights(subspace, n_rows)
+        rows, d, adjusted = subspace, len(subspace.mean), dict[str, Any]()
+        if "partial_out" in getattr(self, "_parameter_constraints", ()) and (
+            self.scale or self.partial_out is not None
+        ):
             subspace, adjusted = model_of(self, subspace, n_components)
-        d = subspace.n_features
-        if subspace is not rows:
             larger = subspace.decay(1 / unit_of(subspace.n_samples))
+            d, total = len(subspace.mean), larger.total_variance
         exist = min(n_rows, d)
         if n_components is None:
             rank = max(1, subspace.n_components) if lacks_directions(larger) else exist
@@ -140,12 +141,12 @@ class SubspaceTransformer(
         for some in (shown.singular_values, *values):
             padded.append(np.concatenate([some, none]).astype(dtype))
 
-        total = larger.total_variance
         rest = total - float(values[0].sum())
         if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * total:
             rest = 0.0
+        names = getattr(self, "feature_names_in_", None)
         return {
-            "subspace_": rows._named(getattr(self, "feature_names_in_", None)),
+            "subspace_": rows if names is None else rows._named(names),
             "n_components_": rank,
             "n_samples_": n_rows,
             "n_samples_seen_": n_rows,
@@ -159,20 +160,21 @@ class SubspaceTransformer(
         }
 
     @staticmethod
-    def _with_usual_weights(subspace: Subspace, n_rows: int) -> Subspace:
-        """A summary with the same variances, whose weights are not tiny.
+    def _with_usual_weights(subspace: Subspace, n_rows: int) -> tuple[Subspace, float]:
+        """A summary with the same variances, whose weights are not tiny, and their sum.
 
         Raise unless it holds rows, whose mean and variances have the dtype's range.
         """
         if n_rows < 1:
             raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-        dtype, unit = subspace._dtype, unit_of(subspace.n_samples)
+        dtype, n = subspace._dtype, subspace.n_samples
+        unit = 1.0 if n >= 1 else unit_of(n)
         larger = subspace if unit == 1 else subspace.decay(1 / unit)
-        sizes = {"mean": np.abs(subspace.mean).max(), "variance": larger.total_variance}
-        for name, size in sizes.items():
+        total = larger.total_variance
+        for name, size in ("mean", np.abs(subspace.mean).max()), ("variance", total):
             if size > float(np.finfo(dtype).max):
                 raise too_large(name, dtype)
-        return larger
+        return larger, total
 
     def _beyond_the_summary(self) -> str | None:
         """Say that more components are shown than a cut summary tells; None where it is not so."""

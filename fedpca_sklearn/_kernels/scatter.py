@@ -75,14 +75,14 @@ def row_scatter(
     shift = rounded(guessed_mean(Y), dtype)
     G, offset = _products(Y, root_w, shift, none, dtype, apart)
     offset /= n
-    G, lost = _about(G, offset, n)
+    G, lost = add_row(G, offset, -n), n * offset**2  # about the mean
     squares = G.diagonal()
     # also where neither is finite, as a second pass says no more
     if np.any(n * offset**2 > LOST * squares):
         offset = rounded(of_few_digits(offset, np.sqrt(squares.clip(0) / n)), dtype)
         G, rest = _products(Y, root_w, shift, offset, dtype, apart)
         rest /= n
-        G, lost = _about(G, rest, n)
+        G, lost = add_row(G, rest, -n), n * rest**2
         offset += rest
     return RowScatter(G, shift, offset, lost)
 
@@ -178,11 +178,6 @@ def of_few_digits(point: np.ndarray, deviations: np.ndarray) -> np.ndarray:
 def rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """What is subtracted from rows in another precision, in float64."""
     return v if dtype == np.float64 else v.astype(dtype).astype(np.float64)
-
-
-def _about(G: np.ndarray, offset: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scatter about the mean, from that about a point which is ``offset`` before it."""
-    return add_row(G, offset, -n), n * offset**2
 
 
 def _products(

@@ -372,7 +372,7 @@ class DenseBlock(Block):
             correction = self.correction_scale * self.gap
             self.column_scatter += correction**2
             G = add_row(G, correction)
-        return (G, rows.lost) if math.isfinite(self.scatter) else None
+        return (G, rows.lost) if math.isfinite(G.trace()) else None
 
     def _centre(self, shift: np.ndarray, offset: np.ndarray) -> None:
         """Set the block's mean, which is the sum of the two."""

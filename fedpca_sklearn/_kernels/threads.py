@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -96,28 +95,26 @@ def _leave(block: object) -> None:
 def _settle() -> None:
     """Limit the libraries if somebody is inside, and give back what they had if nobody is."""
     with _lock:
-        if _inside and not _limited:
-            libraries = _libraries()
+        limit = bool(_inside)
+        if limit == bool(_limited):
+            return
+        libraries = _libraries()
+        if limit:
             found = zip(libraries, map(attrgetter("num_threads"), libraries), strict=True)
             if not _limited:  # by a generator that ended meanwhile
                 _limited.extend(found)
-            _set(zip(libraries, repeat(1)))
-        elif not _inside and _limited:
-            # a number that somebody has set meanwhile is left alone
-            _set([before for before in _limited if before[0].num_threads == 1])
+        if _CONTROL is not None:  # other threads of Python may set others afterwards
+            _CONTROL.increment()
+        try:
+            for library, before in _limited:
+                # a number that somebody has set meanwhile is left alone
+                if limit or library.num_threads == 1:
+                    library.set_num_threads(1 if limit else before)
+        finally:
+            if _CONTROL is not None:
+                _CONTROL.decrement()
+        if not limit:
             _limited.clear()
-
-
-def _set(numbers: Iterable[tuple[Any, int]]) -> None:
-    """Set numbers of threads, and let other threads of Python set others afterwards."""
-    if _CONTROL is not None:
-        _CONTROL.increment()
-    try:
-        for library, n in numbers:
-            library.set_num_threads(n)
-    finally:
-        if _CONTROL is not None:
-            _CONTROL.decrement()
 
 
 def _after_fork() -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,6 @@ from .._validation.checks import (
     check_at_most_features,
     check_finite,
     check_weight,
-    is_integer,
     number_or_none,
 )
 from ..summary import Subspace
@@ -130,7 +130,8 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
 
 def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
     """The state after the rows of a buffer, as one batch."""
-    rows, times, w, last = buffer.rows, buffer.times, None, None
+    rows, w, last = buffer.rows, None, None
+    times = None if pca.half_life is None else buffer.times
     if times is not None:
         state, last, w = faded(pca, state, times)
     m, d = rows.shape
@@ -187,7 +188,7 @@ def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -
     if at_once >= d:
         at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
     ranks: deque[int | None] = deque([] if state.ranks is None else state.ranks, _RANKS_KEPT)
-    asked = pca.n_components if is_integer(pca.n_components) else None
+    asked = pca.n_components if isinstance(pca.n_components, Integral) else None
     by_passes = pca.block_size == "auto" and pca.svd_solver == "auto"
     options = {
         "forgetting_factor": pca._row_factor,

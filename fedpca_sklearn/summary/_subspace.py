@@ -507,11 +507,13 @@ class Subspace(InFiles):
 
     def _part(self, n_components: int | None) -> Subspace:
         """What `truncate` returns, in the memory of this summary."""
-        if n_components is None or n_components >= self.n_features:
+        if n_components is None or n_components >= len(self.mean):
             return self
-        found = None if self._leading is None else self._leading.first
+        leading: Any = self._leading
+        found: Any = None if leading is None else leading.first
         if found is None or n_components > len(found[1]):
-            found = self.components, self.singular_values
+            known = self.__dict__.get
+            found = leading._made if leading else (known("components"), known("singular_values"))
             if n_components >= len(found[1]):
                 return self
         V, s = found

@@ -19,6 +19,16 @@ from fedpca_sklearn._kernels import threads
 from fedpca_sklearn._kernels.threads import single_blas_thread, threads_for, usable_threads
 
 
+def set_numbers(pairs):
+    """Set numbers of threads, and let other threads of Python set others afterwards."""
+    if threads._CONTROL is not None:
+        threads._CONTROL.increment()
+    for library, n in pairs:
+        library.set_num_threads(n)
+    if threads._CONTROL is not None:
+        threads._CONTROL.decrement()
+
+
 def numbers():
     return [library.num_threads for library in threads._libraries()]
 
@@ -29,11 +39,11 @@ def two_threads():
     if not libraries:
         pytest.skip("no BLAS whose threads can be set")
     before = list(zip(libraries, numbers(), strict=True))
-    threads._set((library, 2) for library in libraries)
+    set_numbers((library, 2) for library in libraries)
     if set(numbers()) != {2}:
         pytest.skip("a BLAS without threads")
     yield
-    threads._set(before)
+    set_numbers(before)
     assert not threads._inside
     assert not threads._limited
 
@@ -153,7 +163,7 @@ def test_small_factorisations_have_one_thread_large_ones_those_of_the_user(code)
 
 def test_a_number_that_is_set_meanwhile_is_kept():
     with single_blas_thread():
-        threads._set((library, 3) for library in threads._libraries())
+        set_numbers((library, 3) for library in threads._libraries())
         expected = numbers()
     assert numbers() == expected
 
