@@ -216,6 +216,7 @@ FederatedPowerPCA(2, n_clients=3, random_state=0)
 FederatedSubspaceTracker(2, n_clients=3, n_rounds=3, random_state=0)
 FederatedHeteroscedasticPCA(1, n_clients=3, random_state=0)
 FederatedScaler(n_clients=3)
+FederatedScaler(n_clients=2, mechanism=ScalerNoise(9.0, 1e-3, one_scale=True), random_state=0)
 """
 
 # Each by `fit` of rows of 300 features, where three components are a sketch and ten are exact.

@@ -262,9 +262,10 @@ def eigh_top(
     max_keep: int,
     overwrite: bool = False,
     wanted: int | None = None,
+    few: bool = False,
     **of_reserves: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenpairs in decreasing order; all of them unless a few of many are wanted.
+    """Leading eigenpairs in decreasing order; all of them unless a ``few`` of many are wanted.
 
     Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
     instead of copied. Of a matrix without negative eigenvalues only the first ``wanted`` pairs need
@@ -275,17 +276,17 @@ def eigh_top(
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
-        lam, W = eigh_top(G * unit, max_keep, True, wanted, **of_reserves)
+        lam, W = eigh_top(G * unit, max_keep, True, wanted, few, **of_reserves)
         return lam / unit, W
     if wanted is not None and ritz_pairs_suffice(max_keep, wanted, m):
         found = pairs_by_lanczos(G, wanted, max_keep - wanted, **of_reserves)
         if found is not None:
             return found
     options = {"overwrite_a": overwrite, "check_finite": False}
-    if few_of_all(max_keep, m):
-        few = _few_pairs(G, max_keep, options)
-        if few is not None:
-            return few
+    if few or few_of_all(max_keep, m):
+        found = _few_pairs(G, max_keep, options)
+        if found is not None:
+            return found
     if overwrite and m > COLUMNS_OF_THREADS:  # in place: numpy takes two matrices more
         lam, W = scipy.linalg.eigh(G, driver="evd", **options)
     else:  # numpy releases the interpreter's lock
