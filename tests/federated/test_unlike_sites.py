@@ -229,6 +229,20 @@ def test_equal_noise_and_none_give_the_plain_merge():
             assert_allclose(found.singular_values, plain.singular_values, atol=1e-12)
 
 
+def test_what_a_site_has_cut_is_noise_in_all_directions_that_it_lacks():
+    """One site has all directions, or the leading one of a spectrum that is flat beyond."""
+    eye, of_others, none = np.eye(10), np.r_[20.0, np.full(9, 9.0)], np.zeros(10)
+    known = Subspace(eye, np.sqrt(200 * np.r_[30.0, np.ones(9)]), none, 200, 200 * 39)
+    whole = Subspace(eye[::-1], np.sqrt(100 * of_others), none, 100, 100 * of_others.sum())
+    found = []
+    for other in (whole, whole.truncate(1)):
+        merge = NoiseAwareMerge()
+        assert sine(merge.merge([known, other], 1).components, eye[:1]) < 1e-7
+        found.append([*merge.noise_variances_.values()])
+    assert_allclose(found[1], found[0], rtol=1e-12)
+    assert found[0] == pytest.approx([1, (of_others.sum() - 9) / 9], rel=0.02)
+
+
 def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
     rows, true = sites()
     X, labels = np.concatenate(rows), np.repeat(["a", "b", "c"], SIZES)

@@ -12,6 +12,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.federated import _private
 from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, gaussian_cost
+from fedpca_sklearn.privacy._chained_lines import locked
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.rounds._queries import Variances
 
@@ -383,6 +385,21 @@ def test_threads_and_processes_share_the_budget(ledger):
     assert sum(won) == 4
     assert [line["id"] for line in lines_of(ledger)] == [1, 2, 3, 4]
     again(model(n_releases=4, ledger=ledger), clients=ONE)
+
+
+def test_a_file_has_one_writer_at_a_time(tmp_path):
+    path, inside = str(tmp_path / "lines"), threading.Event()
+
+    def second():
+        with locked(path):
+            inside.set()
+
+    writer = threading.Thread(target=second)
+    with locked(path):
+        writer.start()
+        assert not inside.wait(0.2)
+    assert inside.wait(60)
+    writer.join()
 
 
 def test_a_crash_while_noise_is_drawn_is_spent(ledger):

@@ -370,6 +370,17 @@ def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
         assert share[absorb_after + 80 :].max() < 0.05
 
 
+def test_what_has_left_and_comes_back_is_counted_anew():
+    X, mask, _ = make_film("still", "stopping", n=300)
+    away = slice(TRAIN + 80, TRAIN + 120)  # the third of five batches
+    X[away] -= CONTRAST * mask[away]
+    support = OutlierSupport(absorb_after=80)
+    model = RobustSubspaceTracker(**OPTIONS, support_threshold=support).fit(X[:TRAIN])
+    share = model.partial_fit(X[TRAIN:]).outlier_mask_[:, mask[200]].mean(axis=1)
+    assert share[80:120].max() < 0.05
+    assert share[120:].min() > 0.9
+
+
 # ------------------------------------------------------------------------------ warnings
 
 
