@@ -75,6 +75,17 @@ def test_liars_are_named_and_the_others_merged(kind, liars, method):
         assert getattr(evidence, reason.get(kind, "directions")) > 1
 
 
+def test_a_claim_counts_as_many_rows_as_those_have_who_stay():
+    rows, rng = honest(), np.random.default_rng(0)
+    parts = summaries([X[:40] for X in rows[:4]] + rows[4:8])
+    parts[4] = parts[4].decay(1e9 / 60)
+    parts += summaries([ATTACKS["rotated"](X, rng) for X in rows[8:]])
+    merge = RobustMerge()
+    found = merge.merge(parts, RANK)
+    assert set(merge.suspects_) == {4, 8, 9, 10}
+    assert found.n_samples == pytest.approx(4 * 40 + 3 * 60 + (40 + 60) / 2)
+
+
 def test_without_liars_it_is_the_plain_merge():
     for seed in range(3):
         parts, merge = summaries(honest(seed)), RobustMerge()

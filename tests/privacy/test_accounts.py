@@ -301,6 +301,8 @@ def test_a_line_says_what_was_released(ledger, tmp_path, monkeypatch):
     assert_allclose(pca.privacy_spent_, ledger.spent(1e-5)["north"])
     assert pca.privacy_spent_.account == ledger.path
     assert repr(ledger.path) in repr(pca.privacy_spent_)
+    other = model(n_releases=2, ledger=ledger).fit(rows(), clients=["north"] * 60)
+    assert_spent(other.privacy_spent_)  # by both estimators
     plain = model(n_releases=2).fit(rows(), clients=labels)
     assert_array_equal(pca.components_, plain.components_)
     assert "of this fit alone" in repr(plain.privacy_spent_)
