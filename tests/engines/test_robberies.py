@@ -370,6 +370,18 @@ def test_a_row_that_joins_between_two_runs_is_told():
     np.testing.assert_allclose((after - before)[:-1], ROWS[-1], atol=1e-10)
 
 
+def test_a_run_is_about_the_rows_that_are_there_when_it_begins():
+    """One process answers in both runs, and has kept the moments of the first."""
+    there = ROWS.copy()
+    site = Site(POWER, there)
+    first = site.ask("moments")[1]["message"]
+    np.testing.assert_allclose(first[:-1], there.sum(axis=0))
+    there += 1
+    site.context.run_id += 1
+    second = site.ask("moments")[1]["message"]
+    np.testing.assert_allclose(second[:-1], there.sum(axis=0))
+
+
 def test_a_batch_that_is_too_small_is_told_by_all_rows_and_the_others():
     site = Site(made("FederatedPCA(8)"), [ROWS[:60], ROWS[60:61]])
     told = [site.ask("summary")[1], site.ask("summary_of_batch", 0)[1]]

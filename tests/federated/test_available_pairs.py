@@ -179,6 +179,9 @@ def test_files_give_the_numbers_of_one_process(tmp_path):
         assert np.array_equal(getattr(pca, name), getattr(here, name)), name
     assert pca.clients_ == ["north", "south", "west"]
     assert pca.feature_names_in_.tolist() == list("abcd")
+    first, second = (PairMoments.from_rows(X[:45].astype(dtype)) for dtype in ("f4", "f8"))
+    for pairs, dtype in (([first] * 2, "f4"), ([first, second], "f8")):
+        assert FederatedPCA.from_pairs(pairs, 3).components_.dtype == dtype
     other = PairMoments.from_rows(X.rename(columns={"a": "e"}))._replace(site="other")
     with pytest.raises(ValueError, match="lacks 'a'"):
         FederatedPCA.from_pairs([moments[0], other], 3)

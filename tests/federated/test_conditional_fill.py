@@ -14,6 +14,7 @@ from fedpca_sklearn import (
     AvailablePairs,
     ConditionalFill,
     FederatedPCA,
+    StreamingPCA,
     excess_error,
     make_power_law,
 )
@@ -166,6 +167,21 @@ def test_above_the_exact_dimension_and_beside_mean_imputation():
 
 
 FILL = ConditionalFill()
+
+
+def test_rows_that_fade_are_rows_with_weights():
+    """Rounds of both end at one fixed point: the covariance of what is missing fades as well."""
+    rng, n = np.random.default_rng(0), 60
+    basis = np.linalg.qr(rng.standard_normal((6, 2)))[0].T
+    X = 10 + rng.standard_normal((2 * n, 2)) * [4, 3] @ basis + rng.standard_normal((2 * n, 6))
+    clients, age = np.repeat([0, 1], n), np.tile(np.arange(n)[::-1], 2)
+    X[clients == 0, 0] = np.nan
+    fading = StreamingPCA(2, forgetting_factor=0.97)
+    fades = FederatedPCA(2, estimator=fading, missing=ConditionalFill(40)).fit(X, clients=clients)
+    weighted = FederatedPCA(2, missing=ConditionalFill(40))
+    weighted.fit(X, clients=clients, sample_weight=0.97**age)
+    for name in ("explained_variance_", "noise_variance_", "components_"):
+        assert_allclose(getattr(fades, name), getattr(weighted, name), rtol=1e-8, atol=1e-9)
 
 
 def test_what_a_model_of_filled_rows_cannot_do():

@@ -379,6 +379,8 @@ def test_a_step_of_more_than_1024_directions_keeps_its_bound():
     pca = taken(literal(K, projection_dim=p), [step])
     assert 0 < pca.projection_error_ < 0.2
     assert_averages(pca, mean_of([step], K, p), K)
+    by_rows = taken(literal(K, projection_dim=p, weighting="rows"), [step])  # of equal shards
+    assert_allclose(by_rows.projection_error_, pca.projection_error_)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,17 @@ def test_liars_are_named_and_the_others_merged(kind, liars, method):
         assert getattr(evidence, reason.get(kind, "directions")) > 1
 
 
+def test_a_claim_counts_as_many_rows_as_those_have_who_stay():
+    rows, rng = honest(), np.random.default_rng(0)
+    parts = summaries([X[:40] for X in rows[:4]] + rows[4:8])
+    parts[4] = parts[4].decay(1e9 / 60)
+    parts += summaries([ATTACKS["rotated"](X, rng) for X in rows[8:]])
+    merge = RobustMerge()
+    found = merge.merge(parts, RANK)
+    assert set(merge.suspects_) == {4, 8, 9, 10}
+    assert found.n_samples == pytest.approx(4 * 40 + 3 * 60 + (40 + 60) / 2)
+
+
 def test_without_liars_it_is_the_plain_merge():
     for seed in range(3):
         parts, merge = summaries(honest(seed)), RobustMerge()
@@ -227,6 +238,20 @@ def test_equal_noise_and_none_give_the_plain_merge():
         for rank in (1, 3, 4):
             found, plain = NoiseAwareMerge().merge(parts, rank), SubspaceMerge().merge(parts, rank)
             assert_allclose(found.singular_values, plain.singular_values, atol=1e-12)
+
+
+def test_what_a_site_has_cut_is_noise_in_all_directions_that_it_lacks():
+    """One site has all directions, or the leading one of a spectrum that is flat beyond."""
+    eye, of_others, none = np.eye(10), np.r_[20.0, np.full(9, 9.0)], np.zeros(10)
+    known = Subspace(eye, np.sqrt(200 * np.r_[30.0, np.ones(9)]), none, 200, 200 * 39)
+    whole = Subspace(eye[::-1], np.sqrt(100 * of_others), none, 100, 100 * of_others.sum())
+    found = []
+    for other in (whole, whole.truncate(1)):
+        merge = NoiseAwareMerge()
+        assert sine(merge.merge([known, other], 1).components, eye[:1]) < 1e-7
+        found.append([*merge.noise_variances_.values()])
+    assert_allclose(found[1], found[0], rtol=1e-12)
+    assert found[0] == pytest.approx([1, (of_others.sum() - 9) / 9], rel=0.02)
 
 
 def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():

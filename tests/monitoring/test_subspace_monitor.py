@@ -184,6 +184,7 @@ def test_missing_entries_by_the_marginal_distribution():
     monitor = SubspaceMonitor(SubspaceTracker(K)).fit(rows(1000))
     X, model = with_holes(rows(60, seed=1), 0.3), monitor._model
     X[0, K:] = X[1, 2:] = X[2] = np.nan
+    X[0, :K] = 9.0, 2.0, 7.0
     found, sizes = model.distances(X)
     within, S, whole = model.within, covariance(model.within), covariance(model.whole)
     assert_array_equal(sizes, (~np.isnan(X)).sum(axis=1))
@@ -198,6 +199,8 @@ def test_missing_entries_by_the_marginal_distribution():
             A = within.basis[:, there].T
             left = y - A @ np.linalg.lstsq(A, y, rcond=None)[0]
             assert_allclose(q, left @ left, rtol=1e-8)
+        else:  # fitted exactly
+            assert q == 0
     whole = rows(9)
     assert_allclose(model.distances(whole)[0], model._of_seen(whole - model.mean))
 
@@ -404,6 +407,17 @@ def test_one_change_is_one_alarm_and_then_the_rate_is_right(change, factor):
     assert (np.mean(found, axis=0) < 0.07).all()
 
 
+def test_limits_rest_on_rows_after_an_alarm_also_of_its_batch():
+    monitor = SubspaceMonitor(StreamingPCA(K)).fit(rows(1000))
+    X = rows(800, seed=1)
+    X[300:] = 5 + 3 * (X[300:] - 5)
+    monitor.partial_fit(X)
+    (point,) = monitor.drift_points_
+    assert 300 < point < 350
+    assert monitor._scores.n_rows == 800 - point
+    assert len(monitor._scores.values) == (800 - point) // 2
+
+
 def test_a_row_after_an_alarm_has_no_more_influence_than_one_before():
     """Until limits are new, rows are moved to the larger of the limit before and those since."""
     monitor = SubspaceMonitor(StreamingPCA(K)).fit(rows(300))
@@ -434,6 +448,12 @@ def test_times_clients_and_weights_reach_the_estimator():
     w = np.arange(600) % 3
     weighted, repeated = chi2().fit(X, sample_weight=w), chi2().fit(np.repeat(X, w, axis=0))
     assert_allclose(weighted.q_limit_, repeated.q_limit_, rtol=1e-9)
+    bare, beside = SubspaceMonitor(StreamingPCA(K)).fit(X), SubspaceMonitor(StreamingPCA(K)).fit(X)
+    for some in np.split(rows(600, seed=1), 3):  # rows without weight say nothing of drift either
+        bare.partial_fit(some)
+        beside.partial_fit(np.concatenate([some, some + 99]), sample_weight=np.arange(400) < 200)
+    assert_array_equal(beside.drift_points_, bare.drift_points_)
+    assert_allclose(beside.offset_, bare.offset_)
     private = FederatedPCA(K, mechanism=AnalyzeGauss(1e6, 1e-3, 90.0), random_state=0)
     # a mechanism has no account of the fits that scores of rows held out would take
     limits = [SubspaceMonitor(private, **o).fit(X).q_limit_ for o in ({}, {"limits": "chi2"})]

@@ -12,6 +12,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.federated import _private
 from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, gaussian_cost
+from fedpca_sklearn.privacy._chained_lines import locked
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.rounds._queries import Variances
 
@@ -299,6 +301,8 @@ def test_a_line_says_what_was_released(ledger, tmp_path, monkeypatch):
     assert_allclose(pca.privacy_spent_, ledger.spent(1e-5)["north"])
     assert pca.privacy_spent_.account == ledger.path
     assert repr(ledger.path) in repr(pca.privacy_spent_)
+    other = model(n_releases=2, ledger=ledger).fit(rows(), clients=["north"] * 60)
+    assert_spent(other.privacy_spent_)  # by both estimators
     plain = model(n_releases=2).fit(rows(), clients=labels)
     assert_array_equal(pca.components_, plain.components_)
     assert "of this fit alone" in repr(plain.privacy_spent_)
@@ -383,6 +387,21 @@ def test_threads_and_processes_share_the_budget(ledger):
     assert sum(won) == 4
     assert [line["id"] for line in lines_of(ledger)] == [1, 2, 3, 4]
     again(model(n_releases=4, ledger=ledger), clients=ONE)
+
+
+def test_a_file_has_one_writer_at_a_time(tmp_path):
+    path, inside = str(tmp_path / "lines"), threading.Event()
+
+    def second():
+        with locked(path):
+            inside.set()
+
+    writer = threading.Thread(target=second)
+    with locked(path):
+        writer.start()
+        assert not inside.wait(0.2)
+    assert inside.wait(60)
+    writer.join()
 
 
 def test_a_crash_while_noise_is_drawn_is_spent(ledger):

@@ -365,6 +365,14 @@ def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise, scale):
     assert abs(margin - want) <= 5 / np.sqrt(90) * want + 1e-9 * sigma[0]
 
 
+def test_the_eigenvalue_of_clients_that_take_part_stands_for_that_of_all():
+    """Three clients have the same rows, and one is never there."""
+    Z, state = np.random.default_rng(0).standard_normal((20, 12)), np.random.RandomState(0)
+    federation = Federation(channel=PerfectChannel([[0, 0, 1]]), rng=state)
+    value, _ = largest_eigenvalue(federation, [Client(i, Z) for i in range(3)], state, 20)
+    assert_allclose(value, 3 * np.linalg.norm(Z, 2) ** 2, rtol=1e-6)
+
+
 # ----------------------------------------------------------------------- outliers
 
 

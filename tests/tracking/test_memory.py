@@ -42,6 +42,18 @@ def test_noise_averages_out_while_the_subspace_stays(model):
     assert sine(found, V) < sine(last, V) / 3
 
 
+def test_the_noise_is_that_of_rows_that_fade():
+    """The last batch of 40 has three times the noise; before it comes the past fades."""
+    X = rows(240, d=80)[0] * 10
+    std = np.repeat([1.0, 3.0], [200, 40])
+    X += std[:, None] * np.random.default_rng(1).standard_normal(X.shape)
+    weight = 0.98 ** (40 * np.arange(6)[::-1]).repeat(40)
+    expected = weight @ std**2 / weight.sum()
+    # 40 rows of 75 free entries: a relative deviation of sqrt(2 / 3000)
+    found = SubspaceTracker(5, forgetting_factor=0.98).fit(X)._entry_noise
+    assert found == pytest.approx(expected, rel=5 * np.sqrt(2 / 3000))
+
+
 @each
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_a_change_is_followed_and_forgotten_after_one_batch(model, noise):

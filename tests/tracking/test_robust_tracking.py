@@ -22,6 +22,7 @@ from fedpca_sklearn import (
     make_subspace_stream,
     subspace_distance,
 )
+from fedpca_sklearn.tracking._outliers import blended
 
 nan, inf = np.nan, np.inf
 
@@ -368,6 +369,25 @@ def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
     assert share[20:absorb_after].min() > 0.9
     if absorb_after is not None:
         assert share[absorb_after + 80 :].max() < 0.05
+
+
+def test_thresholds_fall_at_once_with_the_noise():
+    """Of half the deviations they are half; of a little less they are the average over rows."""
+    before, n = np.full(3, 6.0), np.full(3, 40)
+    assert_allclose(blended(before, 0.5**2 * n, n, 0.0, 0.5), 3.0)
+    average = 6 * np.sqrt((200 + 0.8**2 * 40) / 240)
+    assert_allclose(blended(before, 0.8**2 * n, n, 0.0, 0.8), average)
+
+
+def test_what_has_left_and_comes_back_is_counted_anew():
+    X, mask, _ = make_film("still", "stopping", n=300)
+    away = slice(TRAIN + 80, TRAIN + 120)  # the third of five batches
+    X[away] -= CONTRAST * mask[away]
+    support = OutlierSupport(absorb_after=80)
+    model = RobustSubspaceTracker(**OPTIONS, support_threshold=support).fit(X[:TRAIN])
+    share = model.partial_fit(X[TRAIN:]).outlier_mask_[:, mask[200]].mean(axis=1)
+    assert share[80:120].max() < 0.05
+    assert share[120:].min() > 0.9
 
 
 # ------------------------------------------------------------------------------ warnings

@@ -321,6 +321,14 @@ def test_an_indefinite_kernel(update, center):
     assert_allclose(model.client_weights_[:, 0], w, atol=1e-6)
 
 
+def test_a_matrix_that_is_negative_along_the_common_vector_stays_so():
+    """Eq. 14 as M u u^T M / u^T M u."""
+    F, u = rows(30, 4), start_of(30)
+    M = -F @ F.T
+    times, _ = Columns("a", F.shape[1], F.T, sign=-1.0).updated(u).product()
+    assert_allclose(times(F[:, 0]), M @ u * (u @ M @ F[:, 0]) / (u @ M @ u))
+
+
 # ----------------------------------------------------------------------------------- properties
 
 
