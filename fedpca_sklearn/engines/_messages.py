@@ -37,10 +37,6 @@ class Array:
         np.save(buffer, array, allow_pickle=False)
         return cls(buffer.getvalue(), array.shape, str(array.dtype))
 
-    def numpy(self) -> np.ndarray:
-        """The array, of bytes that this party has written."""
-        return np.load(BytesIO(self.data), allow_pickle=False)
-
 
 @dataclass(frozen=True)
 class Message:
@@ -75,7 +71,7 @@ class Context:
     run_config : dict
         What the server has configured, and therefore knows.
     state : dict of str to dict
-        Records by name, which nobody else reads: numbers, texts and bytes, or arrays.
+        Records by name, which nobody else reads: numbers, texts and bytes.
     """
 
     node_id: int

@@ -29,7 +29,7 @@ from ._masks import (
     signed_masks,
     signers,
 )
-from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent
+from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent, read_array
 from ._questions import RUN, RefusedError, taken_by
 from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation
 
@@ -126,7 +126,7 @@ class SiteSums:
             {
                 **{"at": at, "threshold": threshold, "session": session, "seed": seed},
                 **{"mask_secret": own["mask_secret"], "mask_keys": mask_keys, "keys": keys},
-                **{"bounds": common.text, "own_shares": own_shares},
+                **{"bounds": common.vector.tobytes(), "own_shares": own_shares},
             },
         )
         signed = b""
@@ -164,7 +164,7 @@ class SiteSums:
         names, _ = taken_by(task.work)
         if "mean" in names:
             place = names.index("mean") + task.batches + task.matched
-            bounds.check_mean(arguments[str(place)].numpy())
+            bounds.check_mean(read_array(arguments[str(place)]))
         seed, grids = question_of(b"", kind, bits, arguments), task.grids(bounds)
         how, words = (bits, len(keys)), []
         for name, sent in sorted(numbers.items()):
@@ -315,7 +315,7 @@ class Session:
             check_room(n, self.bits)
             self.threshold = sites.secure.needed(n)
             self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
-            bounds = [sites.announced[name].text for name in keys]
+            bounds = [sites.announced[name].vector.tobytes() for name in keys]
             config = {
                 **{"mask_keys": self.mask_keys, "box_keys": self.box_keys},
                 **{"threshold": self.threshold, "bounds": bounds},

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -270,10 +271,10 @@ class Site:
         if of.get(kind) != stamp:
             self._charge(mechanism, mu2)
             made = make(np.random.default_rng(seeds_of(None)))
-            arrays[kind], of[kind] = Array.of(made), stamp
+            arrays[kind], of[kind] = Array.of(made).data, stamp
             state[_RELEASED], state[_OF] = arrays, of
         self.state_spent(mechanism)
-        return arrays[kind].numpy()
+        return np.load(BytesIO(arrays[kind]), allow_pickle=False)
 
     def state_spent(self, mechanism: Mechanism) -> None:
         """Take from the ledger what all releases have cost so far."""

@@ -458,9 +458,9 @@ class _State:
         letter, _ = read_letter(path)
         self.known, arrays = letter.about, dict(letter.message.arrays)
         self.records, self.sent = self.known.pop("records"), arrays.pop("").data
-        for name, array in arrays.items():
+        for name, array in arrays.items():  # of an older release
             record, _, key = name.partition("/")
-            self.records[record][key] = array
+            self.records[record][key] = array.data
 
     @classmethod
     def of(cls, folder: str | os.PathLike, about: dict[str, Any], question: str) -> _State:
@@ -497,13 +497,9 @@ class _State:
         self.known = {name: about.get(name) for name in ("number", "estimator", "secure")}
         self.known |= {"question": question, "answer": digest_of(sent), "rows": self._rows}
         self.sent = sent
-        config: dict[str, Any] = {}
         arrays = {"": Array(sent, (len(sent),), "bytes")}
-        for name, record in self.records.items():
-            config[name] = {k: v for k, v in record.items() if not isinstance(v, Array)}
-            arrays |= {f"{name}/{k}": v for k, v in record.items() if isinstance(v, Array)}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.path.exists():
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
-        letter = Letter({**self.known, "records": config}, Message("state", {}, arrays))
+        letter = Letter({**self.known, "records": self.records}, Message("state", {}, arrays))
         write_bytes(self.path, letter.to_bytes())

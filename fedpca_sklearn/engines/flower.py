@@ -342,15 +342,12 @@ def _content(message: Message, name: str) -> RecordDict:
     return RecordDict({name: arrays, "config": ConfigRecord(dict(message.config))})
 
 
-def _arrays(record: Any) -> dict[str, Array]:
-    """Arrays of a record that another party has made."""
-    return {name: Array(a.data, a.shape, a.dtype, a.stype) for name, a in record.items()}
-
-
 def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Numbers and texts, and arrays, of a message that another party has made."""
-    arrays = content.array_records.get(name)
-    return dict(content.config_records.get("config", {})), _arrays(arrays) if arrays else {}
+    sent = dict[str, Array]()
+    for key, a in content.array_records.get(name, {}).items():
+        sent[key] = Array(a.data, a.shape, a.dtype, a.stype)
+    return dict(content.config_records.get("config", {})), sent
 
 
 # -------------------------------------------------------------------- at a site
@@ -363,19 +360,15 @@ def _over_flower(
 
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
         state: dict[str, dict[str, Any]] = {}
-        for name, record in context.state.items():
+        for name, record in context.state.config_records.items():
             if name.startswith(_OWN):
-                state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
+                state[name] = dict(record)
         who = context.node_id, context.run_id
         own = SiteContext(*who, context, context.run_config, state)
         kind = message.metadata.message_type.removeprefix("query.")
         found = answer(Message(kind, *_read(message.content, _ASKED)), own)
         for name, kept in state.items():
-            if set(map(type, kept.values())) == {Array}:
-                content = _content(Message("", arrays=kept), name)
-                context.state[name] = content.array_records[name]
-            else:
-                context.state[name] = ConfigRecord(kept)
+            context.state[name] = ConfigRecord(kept)
         return FlowerMessage(_content(found, _SENT), reply_to=message)
 
     return reply
