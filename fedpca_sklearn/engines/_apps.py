@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.texts import check_text
-from . import _kernels, _one_message, _rounds, _steps, _tracking  # noqa: F401
+from . import _kernels, _one_message, _rounds, _steps, _summaries, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,
     check_parameters,
@@ -24,7 +24,7 @@ from ._estimators import (
     partial_fit_estimator,
     site_work,
 )
-from ._messages import Array, Carrier, Context, Message, SiteLostError, arrays_of
+from ._messages import Array, Carrier, Context, Message, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, asked
 from ._rows import AskedRows, asked_rows
@@ -204,11 +204,7 @@ def fit_over(
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
     sites = wanted.sites(carrier, kept, secure)
-    while True:
-        with suppress(SiteLostError):  # the others begin again
-            sites.begin()
-            fitted = fit_estimator(clone(kept), sites)
-            break
+    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(kept), sites), begin=True)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

@@ -30,14 +30,13 @@ from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedP
 from ..vertical._vertical_federated_pca import along_parts, principal_turn
 from ..vertical._vertical_method import left_factor
 from ..vertical._vfedpca import Columns, Operator, Product, local_power, operator_of, period
-from ._estimators import fit_estimator, refuse_channel, site_work
+from ._estimators import fit_estimator, refuse_channel, site_work, summary_sent, valid_summary
 from ._messages import Answer, SiteLostError
 from ._questions import RefusedError, Task, check_basis
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_sums
 from ._secure_fits import Rounds, secure_work
 from ._sites import SecureSums, Sites
-from ._summaries import summary_sent, valid_summary
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
 LARGEST_NUMBER = 2.0**480

@@ -13,6 +13,7 @@ import numpy as np
 from .._base.batches import count_rows
 from .._base.certified import name_columns
 from .._validation.feature_names import check_names
+from ..summary import Subspace
 from ._messages import Answer
 from ._questions import Task
 from ._sites import Sites
@@ -177,3 +178,49 @@ def told(
             estimator._add_clients(list(found))
     know_columns(estimator, sites.columns)
     return found
+
+
+def value_sent(name: str, value: Any) -> dict[str, np.ndarray]:
+    """A summary, or moments, as a site sends it."""
+    return {name: np.frombuffer(value.to_bytes(), np.uint8)}
+
+
+def value_told(answer: Answer, name: str, read: Callable[[np.ndarray], Any], what: str) -> Any:
+    """The same as the server reads it."""
+    data = answer.array(name, (None,), "|u1")
+    try:
+        found = read(data)
+    except ValueError as error:
+        raise answer.refused(f"no valid {what}: {error}") from None
+    answer.check_count(found.n_samples)
+    return found
+
+
+def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
+    """A summary as a site sends it."""
+    return value_sent("summary", summary)
+
+
+def valid_summary(answer: Answer, private: bool = False) -> Subspace:
+    """The summary in an answer, without names; what it states about privacy counts if asked for."""
+    summary = value_told(answer, "summary", Subspace.from_bytes, "summary")
+    squares = summary.scatter / summary.n_samples
+    answer.check_squares(summary.mean, squares, summary.components.dtype)
+    if private and summary.privacy is None:
+        raise answer.refused("a summary that states nothing about its privacy")
+    privacy = summary.privacy if private else None
+    return summary._replace(site=None, feature_names=None, privacy=privacy)
+
+
+def summary_told(answer: Answer, private: bool = False) -> Subspace:
+    """The summary of a site's rows in an answer, which must fit those of the others."""
+    summary = valid_summary(answer, private)
+    answer.agree("number of features", summary.n_features)
+    answer.agree("centring", summary.centered)
+    return summary
+
+
+def summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
+    """The same, and the number of rows that it stands for."""
+    summary = summary_told(answer)
+    return summary, answer.n_rows(summary.n_samples)[1]

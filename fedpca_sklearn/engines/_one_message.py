@@ -5,12 +5,10 @@ It is the triangular factor of its rows, or the sums of its columns.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.sparse as sp
 
 from .._kernels.column_moments import ColumnMoments
+from .._kernels.pair_moments import means_of_columns
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_at_most_features
 from ..communication._federation import Message as Size
@@ -30,7 +28,7 @@ from ._estimators import (
 )
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, pair_tasks
-from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._questions import MOMENTS, RefusedError, Task, are_few, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
     Rounds,
@@ -127,8 +125,9 @@ def _triangle_of_sums(estimator: DistributedPCA, sums: SecureSums) -> Distribute
 @site_work.register
 def _(estimator: FederatedScaler) -> dict[str, Task]:
     def moments(site, X, *, weight, min_rows):
-        there = _n_entries(X if weight is None else X[weight > 0])
-        if ((there > 0) & (there < min_rows)).any():  # their mean would tell them
+        with np.errstate(over="ignore", invalid="ignore"):
+            _, there = means_of_columns(X if weight is None else X[weight > 0], None)
+        if are_few(min_rows, there):  # their mean would tell them
             raise RefusedError(f"a column with fewer than min_rows={min_rows} entries")
         return {"moments": np.stack(local_moments(site, X, weight))}
 
@@ -151,16 +150,6 @@ def _with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> F
     scaler._show(list(found), found.values())
     scaler.communication_.record(found.values())
     return scaler
-
-
-def _n_entries(X: Any) -> np.ndarray:
-    """Entries of each column that are not missing."""
-    missing = (
-        sp.csr_array((np.isnan(X.data), X.indices, X.indptr), X.shape)
-        if sp.issparse(X)
-        else np.isnan(X)
-    )
-    return X.shape[0] - np.asarray(missing.sum(axis=0)).ravel()
 
 
 def _moments_told(answer: Answer) -> ColumnMoments:

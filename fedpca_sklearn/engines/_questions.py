@@ -266,6 +266,11 @@ def check_mean(mean: np.ndarray, d: int, center: bool) -> None:
         raise RefusedError("the mean must be zero with center=False")
 
 
+def are_few(least: int, *numbers: np.ndarray) -> bool:
+    """Whether some sum is of rows, but of so few that it tells them."""
+    return any(((n > 0) & (n < least)).any() for n in numbers)
+
+
 def check_patterns(X: Any, least: int | None) -> None:
     """Raise if fewer rows than the owner wants have some pattern of missing entries."""
     if least is not None and rows_of_patterns(X).min(initial=least) < least:

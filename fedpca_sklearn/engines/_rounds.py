@@ -295,15 +295,14 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
             fitted = power_by_rounds(clone(estimator), SiteRounds(sites), start, n_done)
         except SiteLostError as lost:  # what was spent is spent: the others go on
             start, n_done = lost.basis, n_done + lost.n_products
-    d, mechanism = fitted.components_.shape[1], fitted.mechanism
-    terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, fitted.n_rounds + 1))
+    terms = Releases(fitted.mechanism, fitted.n_rounds + 1).terms(fitted.components_[:0])
     return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))
 
 
 def _by_private_sums(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
-    releases = Releases(estimator.mechanism, sums.secure, estimator.n_rounds + 1)
+    releases = Releases(estimator.mechanism, estimator.n_rounds + 1, sums.secure)
     fitted = power_by_rounds(estimator, PrivateSums(sums, releases))
-    terms = releases.terms(fitted.components_.shape[1])
+    terms = releases.terms(fitted.components_)
     return shown(fitted, sums, message_of_noise(fitted, terms, len(sums.names)))
 
 

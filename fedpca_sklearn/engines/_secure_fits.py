@@ -90,8 +90,8 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
         )
     tasks = secure_work(estimator, secure)
     first = next(iter(tasks.values()))
-    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
-    nothing = replace(nothing, missing=first.missing)
+    how: Any = {"batch_rows": first.batch_rows, "missing": first.missing}
+    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, **how)
     return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
 
 
@@ -118,10 +118,15 @@ def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
     return {"bounds": task_of_bounds(by_column), Moments.kind: moments}
 
 
-def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
-    d = len(own.mean)
+def check_few_features(d: int) -> None:
+    """Raise where a message would be too large."""
     if d > MAX_FEATURES:
         raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features, not {d}")
+
+
+def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
+    d = len(own.mean)
+    check_few_features(d)
     check_mean(mean, d, True)
     return {
         "products": own.matrix_about(mean)[np.triu_indices(d)],

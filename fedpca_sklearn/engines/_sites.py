@@ -6,6 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter, itemgetter
 from typing import Any
 from unicodedata import normalize
@@ -76,6 +77,11 @@ class Sites:
     def columns_of(self) -> dict[str, tuple[str, ...] | None]:
         """Names of the columns of each site."""
         return {name: self._columns[node] for node, name in self.names.items()}
+
+    @property
+    def n_features(self) -> int:
+        """Columns of all sites, once they have told."""
+        return self._traits["number of features"]
 
     def expect(self, **traits: Any) -> None:
         """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
@@ -166,6 +172,14 @@ class Sites:
     def begin(self) -> None:
         """Begin a fit anew: its sums are of the sites that are there now."""
         self._summed = set()
+
+    def until_nobody_is_lost(self, take: Callable[[], Any], begin: bool = False) -> Any:
+        """What a fit, or a batch, finds; it begins again without a site that is lost meanwhile."""
+        while True:
+            with suppress(SiteLostError):
+                if begin:
+                    self.begin()
+                return take()
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of the arrays that all sites send, by name.
@@ -299,20 +313,12 @@ class SecureSums(Sites):
     """
 
     def __init__(self, secure: SecureAggregation, tasks: Mapping[str, Any], *of_sites: Any):
-        from ._secure_sum import Session  # whose masks need an optional dependency
-
         super().__init__(*of_sites)
         if secure.threshold > self.min_sites:
             self.limit, self.min_sites = "threshold", secure.threshold
         self.secure, self.tasks, self.n_ended = secure, tasks, 0
-        self._session = Session
         self._keys: dict[str, tuple[bytes, bytes]] = {}
         self.begin_sums(())
-
-    @property
-    def n_features(self) -> int:
-        """Columns of all sites, as they have announced them."""
-        return next(iter(self.announced.values())).n_features
 
     def begin(self) -> None:
         """Begin a fit anew, with the bounds that all sites announce if it begins with these."""
@@ -330,15 +336,12 @@ class SecureSums(Sites):
         """Begin sums with the bounds that all sites announce."""
         self.announced = self.ask(kind, bounds_in, *arguments)
 
-    def begin_batch(
-        self, kind: str, batch: int, read: Callable[[Answer], tuple[Any, Bounds]]
-    ) -> dict[str, Any]:
+    def begin_batch(self, kind: str, batch: int) -> list[str]:
         """Begin a batch of the sites that have one; none where they are too few.
 
-        ``read(answer)`` returns what a site tells of its batch, which is returned by its name, and
-        its bounds. Sites that have no more rows are asked no more.
+        They announce their bounds. Sites that have no more rows are asked no more.
         """
-        found, limit = self.ask_batch(kind, read, batch), f"{self.limit}={self.min_sites}"
+        found, limit = self.ask_batch(kind, bounds_in, batch), f"{self.limit}={self.min_sites}"
         if 0 < len(found) < self.min_sites:
             if not batch:
                 raise RuntimeError(
@@ -351,12 +354,12 @@ class SecureSums(Sites):
                 stacklevel=2,
             )
         if len(found) < self.min_sites:
-            return {}
+            return []
         self.n_ended += len(self.names) - len(found)
         self.names = {node: name for node, name in self.names.items() if name in found}
         self.begin_sums(found)
-        self.announced = {site: bounds for site, (_, bounds) in found.items()}
-        return {site: told for site, (told, _) in found.items()}
+        self.announced = found
+        return list(found)
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the sites send, by name; see `Sites.sum`.
@@ -366,7 +369,9 @@ class SecureSums(Sites):
         RuntimeError
             If too few sites are left.
         """
-        session, self._keys = self._session(self, self._keys), {}
+        from ._secure_sum import Session  # whose masks need an optional dependency
+
+        session, self._keys = Session(self, self._keys), {}
         bits, n = self.secure.bits, len(session.names)
         grids = self.tasks[kind].grids(
             Bounds.of_all(map(self.announced.__getitem__, session.names))

@@ -40,6 +40,9 @@ from ._estimators import (
     partial_fit_estimator,
     rows_sent,
     site_work,
+    summary_and_rows,
+    summary_sent,
+    summary_told,
     told,
 )
 from ._messages import Answer, SiteLostError
@@ -62,40 +65,6 @@ from ._sites import SecureSums, Sites
 
 # Share by which the rows of a product may differ from those of the site's summary, in float32.
 _SAME = 1e-4
-
-
-def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
-    """A summary as a site sends it."""
-    return {"summary": np.frombuffer(summary.to_bytes(), np.uint8)}
-
-
-def valid_summary(answer: Answer, private: bool = False) -> Subspace:
-    """The summary in an answer, without names; what it states about privacy counts if asked for."""
-    data = answer.array("summary", (None,), "|u1")
-    try:
-        summary = Subspace.from_bytes(data)
-    except ValueError as error:
-        raise answer.refused(f"no valid summary: {error}") from None
-    answer.check_count(summary.n_samples)
-    squares = summary.scatter / summary.n_samples
-    answer.check_squares(summary.mean, squares, summary.components.dtype)
-    if private and summary.privacy is None:
-        raise answer.refused("a summary that states nothing about its privacy")
-    privacy = summary.privacy if private else None
-    return summary._replace(site=None, feature_names=None, privacy=privacy)
-
-
-def summary_told(answer: Answer, private: bool = False) -> Subspace:
-    """The summary of a site's rows in an answer, which must fit those of the others."""
-    summary = valid_summary(answer, private)
-    answer.agree("number of features", summary.n_features)
-    answer.agree("centring", summary.centered)
-    return summary
-
-
-def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
-    summary = summary_told(answer)
-    return summary, answer.n_rows(summary.n_samples)[1]
 
 
 # -------------------------------------------------------------------- FederatedPCA
@@ -131,13 +100,13 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if estimator.missing is not None:
-        return fit_missing(estimator, sites, read=_summary_and_rows)
+        return fit_missing(estimator, sites)
     if isinstance(sites, SecureSums):
         return _by_sums(estimator, sites)
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
 
-    found = told(estimator, sites, "summary", _summary_and_rows, None)
+    found = told(estimator, sites, "summary", summary_and_rows, None)
     fitted = _with_summaries(estimator, found)
     if most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
@@ -173,7 +142,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
         return fit_missing(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
-    found = told(estimator, sites, "summary", _summary_and_rows, batch)
+    found = told(estimator, sites, "summary", summary_and_rows, batch)
     return _with_summaries(estimator, found) if found else None
 
 
@@ -219,7 +188,7 @@ def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedP
 
 def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
     """A summary that tells of no scatter but that along its directions."""
-    summary, n_rows = _summary_and_rows(answer)
+    summary, n_rows = summary_and_rows(answer)
     s = summary.singular_values.astype(np.float64)
     if not summary.centered or summary.column_scatter is not None:
         raise answer.refused("another summary than of leading components")

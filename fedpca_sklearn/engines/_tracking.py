@@ -25,10 +25,10 @@ from ..tracking._decomposition import known_thresholds
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import partial_fit_estimator, site_work
-from ._messages import Answer, SiteLostError
+from ._messages import Answer
 from ._questions import Task
 from ._rows import dense
-from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, bounds_in
+from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation
 from ._secure_fits import Rounds, secure_work, summed
 from ._sites import SecureSums, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
@@ -172,8 +172,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     n_fills: int
     alone: bool
 
-    def begin(self, batch: int) -> dict[str, tuple[int, int]]:
-        """Rows and columns that each site has of a batch, by its name; empty where it ends.
+    def begin(self, batch: int) -> dict[str, int]:
+        """Rows that each site has of a batch, by its name; empty where it ends.
 
         By secure sums sites have as many as fill a batch, whatever they say, or none if they are
         too few.
@@ -181,15 +181,13 @@ class TrackerOfSites(FederatedSubspaceTracker):
         self.n_fills, self.alone = 0, False
         if not isinstance(self.sites, SecureSums):
             counts = self.sites.ask_batch("batch", _count_in, batch)
-            self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
+            self.largest = len(self.sites.names) * max(counts.values(), default=0)
             return counts
-        counts = self.sites.begin_batch("batch", batch, _counted)
-        if counts:
-            d = next(iter(counts.values()))[1]
-            n = STMissTracker._block_rows(self, d, False)
-            self.largest = (len(counts) + self.sites.n_ended) * n
-            counts = dict.fromkeys(counts, (n, d))
-        return counts
+        if not (there := self.sites.begin_batch("batch", batch)):
+            return {}
+        n = STMissTracker._block_rows(self, self.sites.n_features, False)
+        self.largest = (len(there) + self.sites.n_ended) * n
+        return dict.fromkeys(there, n)
 
     def _sums(
         self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
@@ -295,25 +293,23 @@ def _(
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
     tracker.given = {}
-    while True:
-        counts = tracker.begin(batch)
-        if not counts:
+
+    def take() -> tuple[State, dict[str, int]] | None:
+        if not (rows := tracker.begin(batch)):
             return None
-        d = next(iter(counts.values()))[1]
+        d, n = sites.n_features, sum(rows.values())
         check_at_most_features(estimator.n_components, d)
-        rows = {site: n for site, (n, _) in counts.items()}
         tracker.communication_ = estimator.communication_.copy()
         state = tracker._start(d) if stream is None else stream.state
-        n = sum(rows.values())
         Y: Any = BatchAtSites(batch, rows, (n, d), Cleaning(Model(np.zeros(d), np.zeros((0, d)))))
-        try:
-            state = tracker._next_state(state, Y)
-        except SiteLostError:
-            continue
-        break
-    by_sums = isinstance(sites, SecureSums)
+        return tracker._next_state(state, Y), rows
+
+    if (taken := sites.until_nobody_is_lost(take)) is None:
+        return None
+    (state, rows), by_sums = taken, isinstance(sites, SecureSums)
     estimator.communication_ = sites.log if by_sums else tracker.communication_
     estimator.clients_ = sorted({*estimator.clients_, *rows})
+    d, n = sites.n_features, sum(rows.values())
     n_rows = n + (0 if stream is None else stream.n_rows)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
     dtype = sites.dtype if stream is None else stream.dtype
@@ -327,15 +323,15 @@ def _(
     return estimator
 
 
-def _count_in(answer: Answer) -> tuple[int, int]:
-    """Rows of a site's batch, and their columns."""
+def _count_in(answer: Answer) -> int:
+    """Rows of a site's batch."""
     (count,), (d,) = answer.array("count", (1,)), answer.array("columns", (1,))
     for number in (count, d):
         answer.check_count(number)
         if number != number // 1:
             raise answer.refused(f"count={number}, expected a whole number")
     answer.agree("number of features", int(d))
-    return int(count), int(d)
+    return int(count)
 
 
 # -------------------------------------------------------------------- secure sums
@@ -385,16 +381,11 @@ def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[st
         return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
 
     kinds = {
-        kind: summed(replace(task, parts=partial(_names_at, kind), grids=_grids_of_batch))
+        kind: summed(replace(task, parts=_names_at(kind), grids=_grids_of_batch))
         for kind, task in plain.items()
     }
     return {**kinds, "batch": replace(plain["batch"], work=batch)}
 
 
-def _names_at(kind: str, X: Any, n: int) -> np.ndarray:
-    return _names_in(kind, X.shape[1], n)
-
-
-def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
-    """Rows of a site's batch and their columns, and what bounds their entries."""
-    return _count_in(answer), bounds_in(answer)
+def _names_at(kind: str) -> Callable[[Any, int], np.ndarray]:
+    return lambda X, n: _names_in(kind, X.shape[1], n)
