@@ -9,7 +9,7 @@ the parts themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,13 +23,13 @@ from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import check_names
 from ..communication._topology import as_topology
-from ..rounds._client import Client
-from ..rounds._queries import Query, TimesScatter
+from ..rounds._queries import TimesScatter
 from ..summary import Subspace
 from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedPCA
 from ..vertical._vertical_federated_pca import along_parts, principal_turn
+from ..vertical._vertical_kernels import as_sent, energies_of, part_of
 from ..vertical._vertical_method import left_factor
-from ..vertical._vfedpca import Columns, Operator, Product, local_power, operator_of, period
+from ..vertical._vfedpca import Columns, Operator, Product, local_power, period
 from ._estimators import fit_estimator, refuse_channel, site_work, summary_sent, valid_summary
 from ._messages import Answer, SiteLostError
 from ._questions import RefusedError, Task, check_basis
@@ -136,14 +136,13 @@ def _keys(answer: Answer) -> tuple[np.ndarray, int]:
 
 
 @dataclass(frozen=True)
-class SiteColumns(Client):
-    """A site that owns columns; of its rows the server knows the shape."""
-
-
-@dataclass(frozen=True)
 class SiteOperator(Operator):
-    """What happened to the matrix of a site, which does it again when it is asked."""
+    """A site, and what happened to its matrix, which it does again when it is asked.
 
+    Of its columns, ``rows``, the server knows the shape.
+    """
+
+    rows: Any = None
     found: tuple[np.ndarray, ...] = ()
     updates: tuple[np.ndarray, ...] = ()
 
@@ -158,11 +157,6 @@ class SiteOperator(Operator):
     def updated(self, u: np.ndarray) -> Any:
         """The same after an update; see `Operator.updated`."""
         return replace(self, updates=(*self.updates, u))
-
-
-@operator_of.register
-def _(client: SiteColumns) -> SiteOperator:
-    return SiteOperator(client.label, len(client.rows))
 
 
 class ColumnRounds(Rounds):
@@ -180,11 +174,6 @@ class ColumnRounds(Rounds):
         Further arguments of each question about a period.
     landmarks : ndarray of shape (m,)
         Rows that kernels are computed against.
-    questions : dict
-        By a function that `map` is called with, or the class of a query: ``question(function,
-        calls)`` yields what the function would return for each site.
-    sums : dict
-        By the same, ``of(function)`` is the secure sum of that.
     """
 
     def __init__(self, sites: Sites):
@@ -192,8 +181,6 @@ class ColumnRounds(Rounds):
         self.keys, self.left_out, self.groups = match(sites)
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
-        self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
-        self.sums: dict[Any, Callable[[Any], np.ndarray]] = {}
         if isinstance(sites, SecureSums):
             sites.begin_sums(sites.names.values())  # of columns all sites take part
             sites.announce("columns_bound", self.keys)
@@ -204,16 +191,10 @@ class ColumnRounds(Rounds):
         return sum(map(len, self.groups))
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[Any]:
         """All sites, in the order of their columns."""
-        rows = (np.broadcast_to(0.0, (len(group), len(self.keys))) for group in self.groups)
-        return list(map(SiteColumns, self.sites.names.values(), rows))
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """Columns of each site."""
-        groups = zip(self.sites.names.values(), self.groups, strict=True)
-        return {site: len(columns) for site, columns in groups}
+        of_sites, n = zip(self.sites.names.values(), self.groups, strict=True), len(self.keys)
+        return [SiteOperator(s, len(g), np.broadcast_to(0.0, (len(g), n))) for s, g in of_sites]
 
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> list[Any]:
         """Answers of all sites; an error if one is lost."""
@@ -228,13 +209,43 @@ class ColumnRounds(Rounds):
 
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of what a function returns for each site."""
-        return self.sums[_key(query)](query)
+        kind, _, name, shape, argument = self._summand(query)
+        return self.summed(kind, name, shape, argument)
 
-    def map(self, function: Any, clients: Any) -> Iterator[Any]:
-        """Yield what each site answers in place of what ``function`` returns."""
-        yield from self.questions[_key(function)](function, list(clients))
+    def map(self, function: Any, clients: Any) -> Any:
+        """What each site answers in place of what ``function`` returns."""
+        calls, n = list(clients), len(self.keys)
+        if function is period:
+            return self._periods(calls)
+        if function is left_factor:
+            return self.ask("left_vectors", partial(_left_factor, n, calls[0][2] or n))
+        if function is energies_of:
+            return self._energies(calls)
+        if function is as_sent:
+            return [message for _, message in calls]
+        kind, name, _, shape, argument = self._summand(function)
+        return self.ask(kind, partial(bounded, name=name, shape=shape), argument)
 
-    def _periods(self, function: Any, calls: list) -> Iterator[tuple[SiteOperator, float, Any]]:
+    def _summand(self, function: Any) -> tuple[str, str, str, tuple, np.ndarray]:
+        """Kind of a question whose answers add up, their names, shape, and what is sent.
+
+        Products of left vectors with the columns of each site, or parts of a kernel: of squared
+        distances or inner products of rows and landmarks.
+        """
+        if function is part_of:
+            shape = len(self.keys), len(self.landmarks)
+            return "kernel_part", "part", "part", shape, self.landmarks
+        return "times_columns", "message", "products", function.shape, function.V
+
+    def _energies(self, calls: list) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
+        vectors = calls[0][2].T
+        read = partial(bounded, name="energies", shape=(len(vectors),))
+        found = self.ask("energies", read, vectors, *self.more)
+        for (*_, weight, _), energies in zip(calls, found, strict=True):
+            yield np.zeros(0), weight * energies
+
+    def _periods(self, calls: list) -> Iterator[tuple[SiteOperator, float, Any]]:
         """Periods of `VFedPCA`, with the same vectors at all sites."""
         operators = [operator if u is None else operator.updated(u) for _, operator, u, *_ in calls]
         start = calls[0][3]
@@ -254,10 +265,6 @@ class ColumnRounds(Rounds):
         if length and abs(length - 1) > _UNIT_TOL:
             raise answer.refused(f"a vector of length {length:.2g}, expected 1")
         return float(value), vector
-
-
-def _key(function: Any) -> Any:
-    return type(function) if isinstance(function, Query) else function
 
 
 def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:
@@ -291,6 +298,8 @@ def noted(fitted: Any, rounds: ColumnRounds) -> Any:
 _MOST_OF_A_ROW = 0.5
 # Directions of left vectors below this share of the largest are rounding errors.
 _DEPENDENT = 1e-9
+# What a site makes of left vectors.
+_PARTS = ("part", "scores", "mean", "scatter")
 
 
 # -------------------------------------------------------------------- VerticalFederatedPCA: a site
@@ -313,19 +322,21 @@ def parts_of(X: np.ndarray, U: np.ndarray, center: bool, rank: int) -> dict[str,
     return {"part": part, "scores": part @ rows, "mean": mean, "scatter": [scatter]}
 
 
+def task_of_parts(estimator: Any, names: Collection[str] = _PARTS) -> dict[str, Task]:
+    """The last question: what left vectors make of a site's columns, by these names."""
+
+    def parts(site, X, U):
+        found = parts_of(X, U, estimator.center, estimator.n_components)
+        return {name: found[name] for name in names}
+
+    return {"parts": Task(parts, reads=OF_ROWS, matched=True, once=True)}
+
+
 @site_work.register
 def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
     refuse_topology(estimator)
-    center, rank = estimator.center, estimator.n_components
-
-    def parts(site, X, U):
-        return parts_of(X, U, center, rank)
-
-    return {
-        "keys": Task(own_keys, reads=KEYS),
-        **_tasks_of(estimator._method(), center, rank),
-        "parts": Task(parts, reads=OF_ROWS, matched=True, once=True),
-    }
+    asked = _tasks_of(estimator._method(), estimator.center, estimator.n_components)
+    return {"keys": Task(own_keys, reads=KEYS), **asked, **task_of_parts(estimator)}
 
 
 def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
@@ -360,28 +371,6 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 # -------------------------------------------------------------------- and the server
 
 
-def _rounds(sites: Sites) -> ColumnRounds:
-    rounds = ColumnRounds(sites)
-    n = len(rounds.keys)
-
-    def products(query: TimesScatter, calls: list) -> list[np.ndarray]:
-        """Products of left vectors with the columns of each site."""
-        shape = query.shape
-        return rounds.ask("times_columns", lambda a: a.summand("message", shape), query.V)
-
-    def factors(function: Any, calls: list) -> list[Subspace]:
-        """Left vectors and values of the columns of each site."""
-        (_, _, size), *_ = calls
-        return rounds.ask("left_vectors", partial(_left_factor, n, size or n))
-
-    def summed(query: TimesScatter) -> np.ndarray:
-        return rounds.summed("times_columns", "products", query.shape, query.V)
-
-    rounds.questions |= {TimesScatter: products, left_factor: factors}
-    rounds.sums |= {TimesScatter: summed}
-    return rounds
-
-
 def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
     found = valid_summary(answer)
     if found.n_features != n or found.centered or found.n_components > most:
@@ -391,7 +380,7 @@ def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    rounds = _rounds(sites)
+    rounds = ColumnRounds(sites)
     n, d = len(rounds.keys), rounds.n_features
     check_at_most_features(estimator.n_components, d)
     rounds.rng = check_random_state(estimator.random_state)
@@ -433,7 +422,7 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
         """Ask all sites, for what is not known of their sums."""
-        U, widths = spanning(vectors), rounds.widths
+        U, widths = spanning(vectors), {c.label: c.n_columns for c in rounds.clients}
         sums = {}
         if isinstance(rounds.sites, SecureSums):
             query = TimesScatter(U, np.zeros(U.shape[1]))
@@ -478,7 +467,7 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
             'method must be "power" with secure sums: the vectors of other methods do not add up, '
             f"got {estimator.method!r}."
         )
-    plain, center, rank = site_work(estimator), estimator.center, estimator.n_components
+    plain, center = site_work(estimator), estimator.center
 
     def squares(X):
         return np.square(centred(X, center)[0]).sum()
@@ -489,17 +478,13 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
     def scatter(site, X):
         return {"scatter": np.array([squares(X)])}
 
-    def parts(site, X, U):
-        found = parts_of(X, U, center, rank)
-        return {"part": found["part"], "mean": found["mean"]}
-
     summed = partial(Task, reads=OF_ROWS, matched=True, grids=grids_of_sums)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores
         "times_columns": summed(times_columns, method.n_rounds + 1),
         "scatter": summed(scatter),
-        "parts": Task(parts, reads=OF_ROWS, matched=True, once=True),
+        **task_of_parts(estimator, ("part", "mean")),
     }
 
 
