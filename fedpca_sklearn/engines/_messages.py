@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -359,6 +359,12 @@ def write_bytes(path: Any, data: bytes) -> None:
 def digest_of(data: bytes) -> str:
     """What tells a file from every other one."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_of_arrays(arrays: Iterable[np.ndarray], first: bytes = b"") -> str:
+    """What tells some arrays from all others."""
+    parts = (repr(array.shape).encode() + array.tobytes() for array in arrays)
+    return digest_of(b"".join([first, *parts]))
 
 
 def _is_plain(value: Any) -> bool:

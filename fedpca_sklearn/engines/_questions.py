@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.observed import rows_of_patterns
 from .._kernels.tolerances import GIVEN_BASIS_TOL
-from ._messages import BadMessageError, Context, Message, read_array
+from ._messages import BadMessageError, Context, Message, digest_of_arrays, read_array
 from ._site_policy import RefusedError
 
 # Times that a run may begin: once, and again where the server lost another site.
@@ -237,7 +236,7 @@ def _take_turn(run: dict[str, Any], task: Task, batch: int) -> None:
 
 def hold(context: Context, name: str, argument: np.ndarray) -> None:
     """Raise if what stays the same until the server begins anew is another than before."""
-    digest = _digest([argument])
+    digest = digest_of_arrays([argument])
     if context.state[RUN].setdefault(f"fixed {name}", digest) != digest:
         raise RefusedError(f"{name} must stay the same until the server begins anew")
 
@@ -245,17 +244,12 @@ def hold(context: Context, name: str, argument: np.ndarray) -> None:
 def take(context: Context, scope: str, given: Given, arrays: Sequence[np.ndarray]) -> None:
     """Raise if the server gives more than it may in a run or about a batch, its scope."""
     run = context.state[RUN]
-    digest, name = _digest(arrays), f"given {scope} {given.name}"
+    digest, name = digest_of_arrays(arrays), f"given {scope} {given.name}"
     known: list[str] = list(run.get(name, []))
     if digest not in known and len(known) == given.most:
         most = "one" if given.most == 1 else given.most
         raise RefusedError(f"a {scope} has {most} {given.name} in all its beginnings, got another")
     run[name] = [*dict.fromkeys([*known, digest])]
-
-
-def _digest(arrays: Iterable[np.ndarray]) -> str:
-    parts = (repr(array.shape).encode() + array.tobytes() for array in arrays)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def check_mean(mean: np.ndarray, d: int, center: bool) -> None:

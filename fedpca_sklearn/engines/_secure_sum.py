@@ -96,7 +96,7 @@ class SiteSums:
         """New keys for one sum; what was left of another is forgotten."""
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
         public = {"mask_key": mask_key, "box_key": box_key}
-        _keep(context, SHARES, {"mask_secret": mask_secret, "box_secret": box_secret, **public})
+        _keep(context, SHARES, mask_secret=mask_secret, box_secret=box_secret, **public)
         return public
 
     def _shares(self, message: Message, context: Context) -> dict[str, Any]:
@@ -120,19 +120,16 @@ class SiteSums:
             else:
                 keys[to] = shared_key(own["box_secret"], box_keys[to])
                 boxes[to] = sealed(keys[to], session, at, to, pair)
-        _keep(
-            context,
-            "masked",
-            {
-                **{"at": at, "threshold": threshold, "session": session, "seed": seed},
-                **{"mask_secret": own["mask_secret"], "mask_keys": mask_keys, "keys": keys},
-                **{"bounds": common.vector.tobytes(), "own_shares": own_shares},
-            },
-        )
-        signed = b""
-        if self.secure.identity is not None:
-            signed = signature(self.secure.identity(context.given)[0], session, at)
-        return {"boxes": boxes, "signature": signed}
+        secret, all_bounds = own["mask_secret"], common.vector.tobytes()
+        about = {"at": at, "threshold": threshold, "session": session, "bounds": all_bounds}
+        secrets = {"seed": seed, "mask_secret": secret, "keys": keys, "own_shares": own_shares}
+        _keep(context, "masked", mask_keys=mask_keys, **about, **secrets)
+        if self.secure.identity is None:
+            return {"boxes": boxes, "signature": b""}
+        return {
+            "boxes": boxes,
+            "signature": signature(self.secure.identity(context.given)[0], session, at),
+        }
 
     def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
         """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
@@ -178,8 +175,7 @@ class SiteSums:
         peers = [*range(at), *range(at + 1, len(keys))]
         integers += signed_masks(own["mask_secret"], at, keys, peers, question, n)
         shares = {"seed_shares": seed_shares, "key_shares": key_shares}
-        known = {"at": at, "threshold": own["threshold"], "signers": others}
-        _keep(context, UNMASK, {**known, **shares})
+        _keep(context, UNMASK, at=at, threshold=own["threshold"], signers=others, **shares)
         return integers
 
     def _check_restarts(self, context: Context, kind: str) -> None:
@@ -188,9 +184,9 @@ class SiteSums:
         # each batch is a fit of its own
         run = f"{context.run_id} {context.state[RUN].get('number', '')}"
         begun = fits["begun"] if fits.get("run") == run else 0
-        if kind != first and not begun:
-            raise RefusedError(f"a fit begins with {first!r}")
         if kind != first:
+            if not begun:
+                raise RefusedError(f"a fit begins with {first!r}")
             return
         context.state[_FITS] = {"run": run, "begun": begun + 1}
         if begun > self.secure.restarts:
@@ -201,10 +197,9 @@ class SiteSums:
         if self.secure.identity is None:
             return []
         signatures = _texts(message.config, "signatures")
-        _, known = self.secure.identity(context.given)
-        found = None
-        if len(signatures) == len(own["mask_keys"]):
-            found = signers(own["session"], own["at"], signatures, known)
+        known = self.secure.identity(context.given)[1]
+        whole = len(signatures) == len(own["mask_keys"])
+        found = signers(own["session"], own["at"], signatures, known) if whole else None
         if found is None:
             raise RefusedError("all other sites must have signed the keys, with keys known here")
         return found
@@ -260,7 +255,7 @@ def _check_same_sites(context: Context, sites: list[bytes]) -> None:
     context.state[_FITS] = {**fits, "sites": sites}
 
 
-def _keep(context: Context, stage: str, values: dict[str, Any]) -> None:
+def _keep(context: Context, stage: str, **values: Any) -> None:
     """Keep what the next stage of a sum needs, in the state of the node, which stays there."""
     context.state[_SUM] = {"stage": stage, "run": str(context.run_id), **values}
 
@@ -316,12 +311,10 @@ class Session:
             self.threshold = sites.secure.needed(n)
             self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
             bounds = [sites.announced[name].vector.tobytes() for name in keys]
-            config = {
-                **{"mask_keys": self.mask_keys, "box_keys": self.box_keys},
-                **{"threshold": self.threshold, "bounds": bounds},
-            }
-            read = partial(_boxes_in, n)
-            shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
+            config = {"mask_keys": self.mask_keys, "box_keys": self.box_keys, "bounds": bounds}
+            config["threshold"] = self.threshold
+            asked = dict.fromkeys(keys, config)
+            shared = sites.ask(SHARES, partial(_boxes_in, n), configs=asked)
             if len(shared) == n:
                 break
             keys = {}
@@ -338,11 +331,11 @@ class Session:
         RuntimeError
             If they are too few to unmask the sum.
         """
-        common = {"bits": self.bits, "signatures": self._signatures}
-        configs = {
-            name: {**common, "boxes": [b"" if p == name else self.boxes[p][at] for p in self.names]}
-            for at, name in enumerate(self.names)
-        }
+        configs = {}
+        for at, name in enumerate(self.names):
+            boxes = [b"" if peer == name else self.boxes[peer][at] for peer in self.names]
+            common = {"bits": self.bits, "signatures": self._signatures}
+            configs[name] = {**common, "boxes": boxes}
         length = None if size is None else size + N_ZEROS
         read, spent = partial(_masked_in, kind, length), self.sites.private
         arrived = self.sites.ask(kind, read, *arguments, configs=configs, spent=spent)
@@ -369,17 +362,16 @@ class Session:
         self.next_keys = {name: keys for name, (_, keys) in told.items()}
         self._check_enough(len(self.shares), "have helped to unmask it")
         total = np.add.reduce(list(masked.values()), axis=0)
-        n, whole = len(total), True
+        n = len(total)
         for at, key in enumerate(self.mask_keys):
-            secret = self._secret(at)
-            if secret is None:
-                whole = False
+            if (secret := self._secret(at)) is None:
+                total[-N_ZEROS:] = 1  # the masks stay
                 break
             if at in sent:
                 total -= mask(secret, self._question, n)
             elif fits_public_key(secret, key):
                 total += signed_masks(secret, at, self.mask_keys, sent, self._question, n)
-        if not whole or total[-N_ZEROS:].any():
+        if total[-N_ZEROS:].any():
             raise RuntimeError(
                 "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
                 "wrong shares or numbers."
