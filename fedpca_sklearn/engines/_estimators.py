@@ -16,7 +16,7 @@ from .._validation.feature_names import check_names
 from ..summary import Subspace
 from ._messages import Answer
 from ._questions import Task
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 
 @singledispatch
@@ -71,7 +71,6 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
                 return estimator
             estimator, estimator.n_batches_ = found, batch + 1
     estimator.fit_over(sites)
-    know_columns(estimator, sites.columns)
     estimator.communication_ = sites.log
     return estimator
 
@@ -114,6 +113,8 @@ def know_columns(estimator: Any, columns: Sequence[str] | None) -> None:
 def note_sites(fitted: Any, sites: Sites) -> None:
     """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
     fitted.missing_sites_ = dict(sites.missing)
+    if isinstance(sites, SecureSums):
+        fitted.communication_ = sites.log
     if not sites.own_columns:
         if getattr(fitted, "mean_", None) is not None:
             fitted.n_features_in_ = len(fitted.mean_)

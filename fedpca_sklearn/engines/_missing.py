@@ -362,7 +362,6 @@ def _fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
     else:
         moments = _summed_pairs(entries, sums)
         take_pairs(estimator, [(_ALL, Site(None, entries.n_rows, moments))])
-    estimator.communication_ = sums.log
     return estimator
 
 
@@ -400,7 +399,7 @@ def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> N
     n, seen = float(entries.n), Seen(entries.seen[None], np.array([entries.n]), entries.together)
 
     def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
-        told = triangle_about(fitted, sums, query.mean, n, kind="filled", arguments=_sent(query))
+        told = triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
         return {_ALL: Site(None, entries.n_rows, subspace_of(told.triangle, sums.dtype))}, seen
 
     fill_in_rounds(fitted, 1, entries.mean, n, fill)

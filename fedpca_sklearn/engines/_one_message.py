@@ -115,7 +115,6 @@ def _triangle_of_sums(estimator: DistributedPCA, sums: SecureSums) -> Distribute
     know_columns(estimator, sums.columns)
     estimator._merge_step({"all sites": (found, found.n_rows, sums.dtype)})
     summed.check(estimator)
-    estimator.communication_ = sums.log
     return estimator
 
 

@@ -278,5 +278,4 @@ def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     summary = summary._replace(privacy=stated(mechanism, mu2))
     fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
     fitted.set_params(**estimator.get_params(deep=False))
-    fitted.communication_ = sums.log
     return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.names)))

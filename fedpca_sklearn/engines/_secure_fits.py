@@ -197,24 +197,23 @@ def triangle_about(
     mean: np.ndarray,
     count: float,
     kind: str = "second_moments",
-    arguments: tuple[Any, ...] | None = None,
+    *arguments: Any,
 ) -> SummedTriangle:
     """Factor of the rows of all sites, from the sums of second moments about a mean."""
     d, n_rows = len(mean), max(1, round(count))
-    if are_too_many(mean) and adjusts(estimator):
-        raise ValueError(
-            f"scale and partial_out by secure sums take up to {MAX_FEATURES} features, got {d}. "
-            "Without secure sums they take any number, and FederatedScaler finds scales by which "
-            "sites can divide their rows before a fit by secure sums."
+    if d > MAX_FEATURES:
+        others = (
+            "Without secure sums scale and partial_out take any number, and FederatedScaler finds "
+            "scales by which sites can divide their rows before a fit by secure sums."
+            if adjusts(estimator)
+            else "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements "
+            "or tol."
         )
-    if are_too_many(mean):
         raise ValueError(
-            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. "
-            "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements or "
-            "tol."
+            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. {others}"
         )
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
-    found = sums.sum(kind, shapes, *((mean,) if arguments is None else arguments))
+    found = sums.sum(kind, shapes, *(arguments or (mean,)))
     rest, above = found["rest"] / count, np.triu_indices(d)
     scatter, steps = np.zeros((d, d)), np.zeros((d, d))
     scatter[above] = found["products"] - count * np.outer(rest, rest)[above]

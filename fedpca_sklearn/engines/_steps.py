@@ -206,7 +206,6 @@ def _take_sums(
         check_at_most_features(estimator.n_components, sums.n_features)
         step = _Step(estimator, sums, batch, sums.n_features)
         found = {"all sites": (step.rows, max(1, round(step.rows.n_samples)))}
-        estimator.communication_ = log  # of steps, which are none
+        estimator.communication_ = log
         estimator._take_step(found, sums.dtype, step.measure, step.average)
-        estimator.communication_ = sums.log
     return there

@@ -111,9 +111,7 @@ class Cleaning:
     ) -> Cleaning:
         """As a server sent it, checked."""
         rows, limits = sent
-        if rows.ndim != 2 or not len(rows):
-            raise RefusedError("a model must be a mean and a basis")
-        model = Model.asked(tracker, [rows, np.zeros(len(rows))], d)
+        model = Model.asked(tracker, [rows, np.zeros(rows.shape[:1])], d)
         below = (limits < 0) & (limits != -1)
         if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or below.any():
             raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0, or -1")
@@ -125,14 +123,14 @@ class Cleaning:
 
     def outliers(self, tracker: FederatedSubspaceTracker, Y: np.ndarray) -> np.ndarray:
         """Where rows have outliers."""
-        V, Z = self.model.basis, Y - self.model.mean
+        V, Z, support = self.model.basis, Y - self.model.mean, tracker._support
         if not tracker.robust or not len(V):
             return np.zeros(Y.shape, dtype=bool)
         if self.limits is not None:
-            return self.limits.outliers(Z, V, tracker._support.xi)
-        if tracker._support.threshold == "auto":
+            return self.limits.outliers(Z, V, support.xi)
+        if support.threshold == "auto":
             raise RefusedError("thresholds are needed")
-        return tracker._support._outliers(Z, V)[0]
+        return support._outliers(Z, V)[0]
 
 
 def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:

@@ -234,21 +234,16 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return state
 
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
-        d, model = Y.shape[1], Model(state.mean, state.basis)
-
-        def cleaning() -> tuple[Cleaning, np.ndarray]:
-            limits, after = None, np.zeros(d)
-            if self.robust and len(state.basis):
-                limits, after = self._limits(state, Y, model)
-            return Cleaning(model, limits), after
-
-        clean, after = self._once("cleaning", cleaning)
-        state = replace(state, outliers=np.zeros((0, d)), threshold=after)
-        return replace(Y, clean=clean), state
+        model = Model(state.mean, state.basis)
+        limits, after = self._once("limits", lambda: self._limits(state, Y, model))
+        state = replace(state, outliers=np.zeros((0, Y.shape[1])), threshold=after)
+        return replace(Y, clean=Cleaning(model, limits)), state
 
     def _limits(self, state: State, Y: Any, model: Model) -> tuple[Limits | None, np.ndarray]:
         """How outliers are found, and the thresholds of columns after them."""
         d = Y.shape[1]
+        if not (self.robust and len(state.basis)):
+            return None, np.zeros(d)
         if not finds_thresholds(self):
             return None, np.full(d, float(self._support.threshold))
         columns = known_thresholds(state.threshold)
@@ -306,8 +301,8 @@ def _(
 
     if (taken := sites.until_nobody_is_lost(take)) is None:
         return None
-    (state, rows), by_sums = taken, isinstance(sites, SecureSums)
-    estimator.communication_ = sites.log if by_sums else tracker.communication_
+    state, rows = taken
+    estimator.communication_ = tracker.communication_
     estimator.clients_ = sorted({*estimator.clients_, *rows})
     d, n = sites.n_features, sum(rows.values())
     n_rows = n + (0 if stream is None else stream.n_rows)
