@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.base import clone
 
+from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.texts import check_text
 from . import _kernels, _one_message, _rounds, _steps, _summaries, _tracking  # noqa: F401
@@ -135,7 +136,7 @@ class SiteApp:
         rows = asked_rows(self._load_rows(context.given), task, question, public)
         rows.check_enough(self._policy.min_rows)
         if task.reads == MOMENTS and rows.keys is None and not rows.over:
-            rows = rows.as_moments()
+            rows = replace(rows, X=SiteMoments.of(rows.X, rows.weight), weight=None)
             self._kept = dict([*self._kept.items(), (key, rows)][-_KEPT:])
         return rows
 
@@ -183,17 +184,11 @@ class Wanted:
         timeout = nonnegative_float("timeout", self.timeout)
         if not timeout:
             raise ValueError(f"timeout must be positive, got {timeout!r}.")
-        nodes = _connected(carrier, max(n_sites, least), wait)
+        end, enough = time.monotonic() + wait, max(n_sites, least)
+        while len(nodes := carrier.nodes()) < enough and time.monotonic() < end:
+            time.sleep(min(1.0, wait))
         given = nodes, carrier, self.min_sites, timeout, estimator
         return Sites(*given) if secure is None else SecureSums(secure, tasks, *given)
-
-
-def _connected(carrier: Carrier, n_sites: int, wait: float) -> list[int]:
-    """Sites that are there, as soon as they are enough or the wait is over."""
-    end = time.monotonic() + wait
-    while len(nodes := carrier.nodes()) < n_sites and time.monotonic() < end:
-        time.sleep(min(1.0, wait))
-    return nodes
 
 
 def fit_over(

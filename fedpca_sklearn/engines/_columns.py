@@ -30,7 +30,7 @@ from ..vertical._vertical_federated_pca import along_parts, principal_turn
 from ..vertical._vertical_kernels import as_sent, energies_of, part_of
 from ..vertical._vertical_method import left_factor
 from ..vertical._vfedpca import Columns, Operator, Product, local_power, period
-from ._estimators import fit_estimator, refuse_channel, site_work, summary_sent, valid_summary
+from ._estimators import fit_estimator, refuse_channel, site_work, valid_summary, value_sent
 from ._messages import Answer, SiteLostError
 from ._questions import RefusedError, Task, check_basis
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
@@ -348,7 +348,9 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
         return {"message": scatter_product(rows, np.zeros(len(X)), V)}
 
     def left_vectors(site, X):
-        return summary_sent(left_factor(site, centred(X, center)[0], method.local_components))
+        return value_sent(
+            "summary", left_factor(site, centred(X, center)[0], method.local_components)
+        )
 
     def period(site, X, found, updates, start):
         rows, _ = centred(X, center)

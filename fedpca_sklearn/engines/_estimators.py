@@ -197,11 +197,6 @@ def value_told(answer: Answer, name: str, read: Callable[[np.ndarray], Any], wha
     return found
 
 
-def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
-    """A summary as a site sends it."""
-    return value_sent("summary", summary)
-
-
 def valid_summary(answer: Answer, private: bool = False) -> Subspace:
     """The summary in an answer, without names; what it states about privacy counts if asked for."""
     summary = value_told(answer, "summary", Subspace.from_bytes, "summary")

@@ -58,7 +58,8 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     def kernel_part(site, X, landmarks):
         n = len(X)
         m = min(estimator.n_landmarks or n, n)
-        if landmarks.shape != (m,) or not _in_order(landmarks, n):
+        whole = landmarks.shape == (m,) and (landmarks == landmarks // 1).all()
+        if not whole or (np.diff([-1, *landmarks, n]) <= 0).any():
             raise RefusedError(f"landmarks must be {m} different rows, in order")
         client = client_of(estimator, X, landmarks.astype(np.intp), X.shape[1])
         return {"part": client.part(None if m == n else X)}
@@ -99,12 +100,6 @@ def client_of(
     groups = [np.arange(d), np.arange(n_columns - d)]
     kernel = estimator._kernels(groups)[0]
     return ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
-
-
-def _in_order(positions: np.ndarray, n: int) -> bool:
-    if (positions != positions // 1).any() or (np.diff(positions) <= 0).any():
-        return False
-    return bool(positions[0] >= 0 and positions[-1] < n)
 
 
 # -------------------------------------------------------------------- at the server

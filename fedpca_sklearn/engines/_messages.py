@@ -255,12 +255,17 @@ class Answer:
         """How many weighted rows there are, and stand for; without weights both are their count."""
         if "rows" not in self.arrays:
             return max(1, round(count)), max(1, round(count))
-        rows = self.array("rows", (2,))
-        for number in rows:
+        weighted, stood_for = self.whole("rows", 2)
+        return weighted, stood_for
+
+    def whole(self, name: str, n: int) -> list[int]:
+        """Whole numbers of rows, or of what is as many."""
+        found = self.array(name, (n,))
+        for number in found:
             self.check_count(number)
-        if (rows != rows // 1).any():
-            raise self.refused(f"rows={rows.tolist()}, expected whole numbers")
-        return int(rows[0]), int(rows[1])
+        if (found != found // 1).any():
+            raise self.refused(f"{name}={found.tolist()}, expected a whole number")
+        return list(map(int, found))
 
 
 def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 
 from .._kernels.column_moments import ColumnMoments
 from .._kernels.pair_moments import means_of_columns
-from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_at_most_features
 from ..communication._federation import Message as Size
 from ..federated import DistributedPCA, FederatedScaler
@@ -66,7 +65,12 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
     if estimator.missing is not None:
         return fit_missing(estimator, sites, batch)
     if isinstance(sites, SecureSums):
-        return _triangle_of_sums(estimator, sites)
+        sums = triangle_about(estimator, sites, *mean_of_all(estimator, sites))
+        estimator._start()
+        know_columns(estimator, sites.columns)
+        estimator._merge_step({"all sites": (sums.triangle, sums.triangle.n_rows, sites.dtype)})
+        sums.check(estimator)
+        return estimator
     found = told(estimator, sites, "factor", _triangle, batch)
     if not found:
         return None
@@ -106,16 +110,6 @@ def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure)
     return work_of_second_moments(estimator)
-
-
-def _triangle_of_sums(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    summed = triangle_about(estimator, sums, *mean_of_all(estimator, sums))
-    found = summed.triangle
-    estimator._start()
-    know_columns(estimator, sums.columns)
-    estimator._merge_step({"all sites": (found, found.n_rows, sums.dtype)})
-    summed.check(estimator)
-    return estimator
 
 
 # -------------------------------------------------------------------- FederatedScaler
@@ -167,20 +161,15 @@ def _moments_told(answer: Answer) -> ColumnMoments:
     return found
 
 
-def _squares(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
-    check_mean(mean, len(own.mean), True)
-    rest = own.deviation(mean)
-    return {
-        "scatter": own.column_scatter + rest**2 / own.n_samples,
-        "rest": rest,
-        "count": np.array([own.n_samples]),
-    }
-
-
 @secure_work.register
 def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
-    squares = Task(_squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**tasks_of_moments(by_column=True), "squares": squares}
+    def squares(site, own, mean):
+        check_mean(mean, len(own.mean), True)
+        rest, n = own.deviation(mean), own.n_samples
+        return {"scatter": own.column_scatter + rest**2 / n, "rest": rest, "count": np.array([n])}
+
+    task = Task(squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
+    return {**tasks_of_moments(by_column=True), "squares": task}
 
 
 def _moments_of_sums(estimator: FederatedScaler, sums: SecureSums) -> FederatedScaler:

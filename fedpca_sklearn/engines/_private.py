@@ -240,7 +240,7 @@ def private_sums_of_rounds(
 class PrivateSums(Rounds):
     """Rounds of secure sums of releases, about the mean of all."""
 
-    def __init__(self, sums: SecureSums, releases: Releases):
+    def __init__(self, sums: Any, releases: Releases):
         super().__init__(sums)
         self.releases = releases
 

@@ -202,8 +202,13 @@ def count_question(
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id)}, {}
     task = tasks[kind]
-    if batch is not None:
-        _take_turn(run, task, batch)
+    last = run.get("number")
+    if batch is not None and task.begins and (last is None or batch == last + 1):
+        for name in [name for name in run if name.startswith("given batch ")]:
+            del run[name]
+        run |= {"number": batch, "batch": 0}  # a run starts with any batch
+    elif batch not in (None, last):
+        raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
     if task.begins or kind == next(iter(tasks)):
         if "ended" in run:
             raise RefusedError(f"a run does not begin again after {run['ended']!r}")
@@ -221,17 +226,6 @@ def count_question(
     context.state[RUN], context.state[ASKED] = run, asked
     if asked[kind] > task.times:
         raise RefusedError(f"more than {task.times} questions of the kind {kind!r}")
-
-
-def _take_turn(run: dict[str, Any], task: Task, batch: int) -> None:
-    """Raise unless a batch is the last one or, to begin with, the next; a run starts with any."""
-    last = run.get("number")
-    if task.begins and (last is None or batch == last + 1):
-        for name in [name for name in run if name.startswith("given batch ")]:
-            del run[name]
-        run |= {"number": batch, "batch": 0}
-    elif batch != last:
-        raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
 
 
 def hold(context: Context, name: str, argument: np.ndarray) -> None:

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from sklearn.utils.validation import _get_feature_names
 
 from .._base.sources import is_stream, iter_batches
-from .._kernels.row_moments import SiteMoments
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_rows, check_weight, is_integer, is_real
 from .._validation.containers import as_rows
@@ -169,10 +168,6 @@ class AskedRows:
             raise RefusedError(f"fewer than min_rows={min_rows} rows")
         if w is not None and w.sum() < 1:
             raise RefusedError("sample_weight has a sum below 1")
-
-    def as_moments(self) -> AskedRows:
-        """The same, with moments in place of the rows and their weights."""
-        return replace(self, X=SiteMoments.of(self.X, self.weight), weight=None)
 
     def answer(self, task: Task, site: Site, arguments: list[np.ndarray]) -> dict[str, Any]:
         """Arrays that the site sends, by name."""

@@ -217,7 +217,10 @@ class SiteSums:
         if at not in sent or len(sent) < threshold:
             raise RefusedError(f"this site and {threshold - 1} others must have sent numbers")
         if own["signers"]:
-            _check_same_sites(context, sorted(own["signers"][i] for i in sent))
+            sites, fits = sorted(own["signers"][i] for i in sent), context.state[_FITS]
+            if fits.get("sites", sites) != sites:  # the difference would be a site's
+                raise RefusedError("a sum is over other sites than the fit began with")
+            context.state[_FITS] = {**fits, "sites": sites}
         shares = [own["seed_shares" if i in sent else "key_shares"][i] for i in range(n)]
         return {"shares": shares, **self._keys(message, context)}
 
@@ -245,14 +248,6 @@ def _common_bounds(context: Context, bounds: list[bytes], at: int, n: int) -> Bo
         return Bounds.of_all(map(Bounds.read, set(bounds)))
     except ValueError as error:
         raise RefusedError(str(error)) from None
-
-
-def _check_same_sites(context: Context, sites: list[bytes]) -> None:
-    """Raise if a sum is of other sites than earlier ones of the fit; the difference is a site's."""
-    fits = context.state[_FITS]
-    if fits.get("sites", sites) != sites:
-        raise RefusedError("a sum is over other sites than the fit began with")
-    context.state[_FITS] = {**fits, "sites": sites}
 
 
 def _keep(context: Context, stage: str, **values: Any) -> None:
@@ -398,7 +393,8 @@ class Session:
             if int.from_bytes(texts[at][:4], "little") == self.names.index(name) + 1
         ]
         if len(shares) < self.threshold:
-            self.sites.leave_out(self.names[at], "its secrets cannot be put together from shares")
+            node = self.sites.nodes[self.names[at]]
+            self.sites.leave_out(node, "its secrets cannot be put together from shares")
             raise SiteLostError
         return recovered(shares[: self.threshold])
 

@@ -46,6 +46,8 @@ class Sites:
 
     # the parameter that says how many are enough
     limit = "min_sites"
+    # what secure sums have been agreed on, if there are such
+    secure: Any = None
 
     def __init__(
         self, nodes: list[int], carrier: Carrier, min_sites: int, timeout: float, estimator: Any
@@ -61,9 +63,8 @@ class Sites:
         # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
         self.spent: dict[str, tuple[float, float]] = {}
         # what first answers said, which holds for good: names, dtypes, columns, what all have alike
-        self._nodes: dict[str, int] = {}
+        self.nodes: dict[str, int] = {}
         self._told: dict[int, tuple[str, Any, Any]] = {}
-        self._columns: dict[int, tuple[str, ...] | None] = {}
         self._traits: dict[str, Any] = {}
         self._summed: set[str] = set()
         self._check_enough()
@@ -76,7 +77,8 @@ class Sites:
     @property
     def columns_of(self) -> dict[str, tuple[str, ...] | None]:
         """Names of the columns of each site."""
-        return {name: self._columns[node] for node, name in self.names.items()}
+        told = {name: self._told[node][2] for node, name in self.names.items()}
+        return {name: check_names(own, len(own or ())) for name, own in told.items()}
 
     @property
     def n_features(self) -> int:
@@ -123,12 +125,16 @@ class Sites:
         RuntimeError
             If fewer than ``min_sites`` are left.
         """
-        nonces = {node: self.carrier.nonce() for node in self.names}
-        replies = self._send(kind, arguments, nonces, configs or {})
-        answers, values = {}, {}
-        for node, nonce in nonces.items():
+        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
+        questions, answers, values = dict[int, Message](), {}, {}
+        for node, name in self.names.items():
+            own = {} if configs is None else configs.get(name, {})
+            config = {**self.stated, **own, "nonce": self.carrier.nonce()}
+            questions[node] = Message(kind, config, arrays)
+        replies = self.carrier.exchange(questions, self.timeout)
+        for node, question in questions.items():
             try:
-                answer = self._open(node, replies.get(node), nonce)
+                answer = self._open(node, replies.get(node), question.config["nonce"])
                 value = read(answer)
                 account = _spent_of(answer) if spent else None
                 told = answer.config.get("dtype"), answer.config.get("columns")
@@ -141,7 +147,7 @@ class Sites:
                     answers[node] = answer
             except (ValueError, TypeError, OverflowError) as error:
                 if not spare:
-                    self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
+                    self.leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
         self._leave_out_unlike(answers)
         self.names = dict(sorted(self.names.items(), key=itemgetter(1)))
         self._check_enough()
@@ -213,19 +219,6 @@ class Sites:
         self.log.record(sizes, [Size(sent, 8 * sent)] * len(found), summed=True)
         return {name: np.add.reduce([part[name] for part in found.values()]) for name in shapes}
 
-    def _send(
-        self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
-    ) -> dict[int, Message]:
-        """Reply of each node to the question that this node was asked."""
-        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
-        questions = {
-            node: Message(
-                kind, {**self.stated, **configs.get(self.names[node], {}), "nonce": nonce}, arrays
-            )
-            for node, nonce in nonces.items()
-        }
-        return self.carrier.exchange(questions, self.timeout)
-
     def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
         """Return the answer in a reply, if the node gave one to this question."""
         if reply is None:
@@ -261,9 +254,9 @@ class Sites:
         names = check_names(columns, n_features)
         if not self.own_columns:
             answer.agree("columns", names)
-        if (first := self._nodes.setdefault(answer.site, node)) != node:
+        if (first := self.nodes.setdefault(answer.site, node)) != node:
             raise BadMessageError(f"node {first} has this name")
-        self.names[node], self._told[node], self._columns[node] = answer.site, told, names
+        self.names[node], self._told[node] = answer.site, told
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
         """Keep the largest group of sites that are alike; of equal ones that of the first name."""
@@ -276,14 +269,11 @@ class Sites:
         for node, answer in answers.items():
             for trait, value in answer.traits.items():
                 if (expected := self._traits.get(trait, value)) != value:
-                    self._leave_out(node, shown(_unlike(trait, value, expected)))
+                    self.leave_out(node, shown(_unlike(trait, value, expected)))
                     break
 
-    def leave_out(self, name: str, reason: str) -> None:
+    def leave_out(self, node: int, reason: str) -> None:
         """Leave a site out from here on."""
-        self._leave_out(self._nodes[name], reason)
-
-    def _leave_out(self, node: int, reason: str) -> None:
         self.missing[self.names.pop(node)] = reason
 
     def left_out(self) -> str:

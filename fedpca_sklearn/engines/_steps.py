@@ -16,7 +16,7 @@ from ..federated import OnlineDistributedPCA
 from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ..summary._projection_mean import ProjectionMean
-from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_sent, summary_told
+from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_told, value_sent
 from ._messages import Answer
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, grids_of_sums
@@ -33,7 +33,7 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
     def space(site, X, *, weight):
         found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
-        return summary_sent(found) | rows_sent(X, weight)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     def moments(site, own, basis):
         d = len(own.mean)

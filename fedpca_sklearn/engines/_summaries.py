@@ -41,9 +41,9 @@ from ._estimators import (
     rows_sent,
     site_work,
     summary_and_rows,
-    summary_sent,
     summary_told,
     told,
+    value_sent,
 )
 from ._messages import Answer, SiteLostError
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
@@ -83,7 +83,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
         found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
         found = found if of_filled is None else of_filled(found)
-        return summary_sent(found) | rows_sent(X, weight)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     def summary(site, X, *, weight, columns):
         return summarised(site, X, weight, columns)
@@ -171,7 +171,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
 def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
     def summary(site, X, *, weight):
         found = local_message(site, X, weight, estimator.local_threshold)
-        return summary_sent(found) | rows_sent(X, weight)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     return {"summary": Task(summary, reads="summary")}
 
@@ -343,14 +343,8 @@ def _refined(
     V = linalg.random_basis(
         kept_directions(int(wanted), d), d, check_random_state(estimator.random_state)
     )
-    start = Subspace.empty(d, centered=True, dtype=sums.dtype)._replace(
-        components=V.astype(sums.dtype),
-        singular_values=np.full(len(V), np.sqrt(scatter / d)),
-        mean=mean,
-        n_samples=count,
-        scatter=float(scatter),
-    )
-    fitted = _fitted(estimator, sums, start)
+    sizes, known = np.full(len(V), np.sqrt(scatter / d)), (mean, count, float(scatter), True)
+    fitted = _fitted(estimator, sums, Subspace._trusted(V.astype(sums.dtype), sizes, *known))
 
     def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
         names = _names_of_products(d, block.size + d + 2)

@@ -122,7 +122,7 @@ class BatchRounds(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
         kind, arguments = self.asked(query)
-        names = _names_in(kind, self.batch.shape[1], self.length(query))
+        names = _names_in(kind, self.batch, self.length(query))
         total = self.numbers(kind, names, self.batch.number, *arguments)
         return total.reshape([-1 if n is None else n for n in query.shape])
 
@@ -320,20 +320,17 @@ def _(
 
 def _count_in(answer: Answer) -> int:
     """Rows of a site's batch."""
-    (count,), (d,) = answer.array("count", (1,)), answer.array("columns", (1,))
-    for number in (count, d):
-        answer.check_count(number)
-        if number != number // 1:
-            raise answer.refused(f"count={number}, expected a whole number")
-    answer.agree("number of features", int(d))
-    return int(count)
+    (count,), (d,) = answer.whole("count", 1), answer.whole("columns", 1)
+    answer.agree("number of features", d)
+    return count
 
 
 # -------------------------------------------------------------------- secure sums
 
 
-def _names_in(kind: str, d: int, n: int) -> np.ndarray:
+def _names_in(kind: str, batch: Any, n: int) -> np.ndarray:
     """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
+    d = batch.shape[1]
     parts = {
         "observed": [("total", d), (_ROWS, d + 1)],
         "sizes": [("logs", d), (_ROWS, d), ("logs", 1), ("squares", 1), (_ROWS, 1)],
@@ -359,28 +356,19 @@ def _grids_of_batch(bounds: Bounds) -> Grids:
     }
 
 
-def _bounds_of_entries(Y: np.ndarray, n_rows: int) -> Bounds:
-    """Bounds of the observed entries of rows, of which there are at most so many."""
-    count = np.maximum((~np.isnan(Y)).sum(axis=0), 1)
-    mean = np.nansum(Y, axis=0) / count
-    scatter = np.nansum((Y - mean) ** 2)
-    return Bounds.of_numbers(n_rows, Y.shape[1], np.linalg.norm(mean), scatter, Y.dtype)
-
-
 @secure_work.register
 def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
     plain, tracker = site_work(estimator), estimator
 
     def batch(site, X):
-        size = STMissTracker._block_rows(tracker, X.shape[1], False)
-        return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
+        Y, d = dense(X), X.shape[1]
+        mean = np.nansum(Y, axis=0) / np.maximum((~np.isnan(Y)).sum(axis=0), 1)
+        n, scatter = STMissTracker._block_rows(tracker, d, False), np.nansum((Y - mean) ** 2)
+        bounds = Bounds.of_numbers(n, d, np.linalg.norm(mean), scatter, Y.dtype)
+        return {**plain["batch"].work(site, X), BOUNDS: bounds.vector}
 
     kinds = {
-        kind: summed(replace(task, parts=_names_at(kind), grids=_grids_of_batch))
+        kind: summed(replace(task, parts=partial(_names_in, kind), grids=_grids_of_batch))
         for kind, task in plain.items()
     }
     return {**kinds, "batch": replace(plain["batch"], work=batch)}
-
-
-def _names_at(kind: str) -> Callable[[Any, int], np.ndarray]:
-    return lambda X, n: _names_in(kind, X.shape[1], n)
