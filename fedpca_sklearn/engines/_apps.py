@@ -108,7 +108,7 @@ class SiteApp:
             policy.check_estimator(estimator)
         if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
             secure = self._sums is not None and kind in self._tasks
-            check_same_estimator(message, estimator, secure, self._stated)
+            check_same_estimator(message, estimator, secure)
         if kind not in self._tasks:
             raise RefusedError(f"the estimator has no question of the kind {kind!r}")
         task, question = self._tasks[kind], asked(message, context, self._tasks)

@@ -96,17 +96,6 @@ def _check_pairs(X: Any, weight: np.ndarray | None, min_rows: int, of_pattern: A
         )
 
 
-def _fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
-    """Fit an estimator of moments of all sites, or take a batch of each in; None without any."""
-    found = told(estimator, sites, "pairs", _pairs, batch)
-    if not found:
-        return None
-    check_at_most_features(estimator.n_components, sites.n_features)
-    estimator.communication_ = estimator.communication_.copy()
-    take_pairs(estimator, found.items())
-    return estimator
-
-
 def _pairs(answer: Answer) -> Site:
     """The moments in an answer, which must fit those of the others."""
     moments = value_told(answer, "pairs", PairMoments.from_bytes, "moments")
@@ -352,26 +341,24 @@ class _Summed:
         self.together = symmetric(found["together"], d) if pairs else None
 
 
-def _fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
-    """Fit an estimator of rows with missing entries by secure sums."""
-    entries = _Summed(estimator, sums)
-    estimator._start()
-    know_columns(estimator, sums.columns)
-    if entries.together is not None:
-        _fill_by_sums(estimator, sums, entries)
-    else:
-        moments = _summed_pairs(entries, sums)
-        take_pairs(estimator, [(_ALL, Site(None, entries.n_rows, moments))])
-    return estimator
-
-
 def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     """Fit an estimator of rows with missing entries, or take a batch in; None without any."""
+    filling = isinstance(estimator.missing, ConditionalFill)
     if isinstance(sites, SecureSums):
-        return _fit_by_sums(estimator, sites)
-    if isinstance(estimator.missing, ConditionalFill):
+        entries = _Summed(estimator, sites)
+        estimator._start()
+        know_columns(estimator, sites.columns)
+        if filling:
+            return _fill_by_sums(estimator, sites, entries)
+        found: Any = {_ALL: Site(None, entries.n_rows, _summed_pairs(entries, sites))}
+    elif filling:
         return _fit_by_filling(estimator, sites)
-    return _fit_by_pairs(estimator, sites, batch)
+    elif not (found := told(estimator, sites, "pairs", _pairs, batch)):
+        return None
+    check_at_most_features(estimator.n_components, sites.n_features)
+    estimator.communication_ = estimator.communication_.copy()
+    take_pairs(estimator, found.items())
+    return estimator
 
 
 def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:
@@ -394,7 +381,7 @@ def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:
     )
 
 
-def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> None:
+def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> FederatedPCA:
     """Let the sites fill their rows in, and add up moments of them, over rounds."""
     n, seen = float(entries.n), Seen(entries.seen[None], np.array([entries.n]), entries.together)
 
@@ -403,3 +390,4 @@ def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> N
         return {_ALL: Site(None, entries.n_rows, subspace_of(told.triangle, sums.dtype))}, seen
 
     fill_in_rounds(fitted, 1, entries.mean, n, fill)
+    return fitted

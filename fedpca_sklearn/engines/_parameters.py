@@ -167,12 +167,8 @@ def stated(estimator: Any) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "estimator": type(estimator).__name__, "parameters": texts}
 
 
-def check_same_estimator(
-    message: Message, estimator: Any, secure: bool, own_stated: Mapping[str, Any]
-) -> None:
+def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None:
     """Raise unless a question is for the estimator of the site, as far as its tasks read it.
-
-    ``own_stated`` is what `stated` has of the estimator.
 
     Raises
     ------
@@ -190,7 +186,7 @@ def check_same_estimator(
     name, asked = type(estimator).__name__, config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    own, theirs = _read(own_stated["parameters"]), _read(config.get("parameters"))
+    own, theirs = parameters_of(estimator), _read(config.get("parameters"))
     of_server = _of_the_server(estimator, secure)
     names = own.keys() | theirs.keys()
     differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}

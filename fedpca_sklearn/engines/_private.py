@@ -160,9 +160,8 @@ class Releases:
         terms, mechanism = self.terms(X), self.mechanism
         rows = terms.clipped(X)
         if total is None and terms.costs.mean is not None:
-            mu2 = mechanism.cost(terms.costs, X.shape[1], 0, self.n_shares)
             make = partial(mechanism._noisy, rows.sum(), terms.mean_std)
-            total = self.release(who, "sum", mu2, make)
+            total = self.release(who, "sum", terms.costs, make, X.shape[1], 0)
         who.state_spent(mechanism)
         total = np.zeros(X.shape[1]) if total is None else total
         return PrivateClient(who.name, rows, mechanism, terms, (), total)
@@ -173,20 +172,14 @@ class Releases:
 
     def product(self, query: Any, client: PrivateClient, who: Site) -> np.ndarray:
         """One release of a product with the second moment."""
-        return self.of_product(who, client, query.kind, partial(query.released, client), query.V)
-
-    def of_product(
-        self, who: Site, client: PrivateClient, kind: str, make: Callable, *of: np.ndarray
-    ) -> np.ndarray:
-        """One release of the second moment, or of a product with it."""
-        costs = client.terms.costs._replace(mean=None)
-        mu2 = self.mechanism.cost(costs, len(client.total), n_shares=self.n_shares)
-        return self.release(who, kind, mu2, make, *of)
+        make, costs = partial(query.released, client), client.terms.costs._replace(mean=None)
+        return self.release(who, query.kind, costs, make, len(client.total), 1, query.V)
 
     def release(
-        self, who: Site, kind: str, mu2: float, make: Callable, *of: np.ndarray
+        self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
     ) -> np.ndarray:
-        """A release, to sums of its own whatever was released before."""
+        """A release of n products, to sums of its own whatever was released before."""
+        mu2 = self.mechanism.cost(costs, d, n, self.n_shares)
         new = () if self.secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
         return who.release(kind, self.mechanism, mu2, make, *(new or of))
 
@@ -210,7 +203,8 @@ def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -
             columns = estimator.mechanism.noisy_columns(client.rows, slice(0, d), client.terms, rng)
             return columns[np.triu_indices(d)]
 
-        return {"products": releases.of_product(who, client, "second_moments", make)}
+        costs = client.terms.costs._replace(mean=None)
+        return {"products": releases.release(who, "second_moments", costs, make, d, 1)}
 
     return {**releases.first(), "second_moments": releases.task(second_moments)}
 

@@ -367,9 +367,10 @@ class SecureSums(Sites):
             Bounds.of_all(map(self.announced.__getitem__, session.names))
         )
         words = {name: len(grids[name].levels(bits, n)) for name in sorted(shapes)}
-        sizes = {name: _size(shapes[name], words[name]) for name in words}
-        known = sum(size for size in sizes.values() if size is not None)
-        masked = session.masked(kind, None if None in sizes.values() else known, arguments)
+        whole = [name for name in words if None not in shapes[name]]
+        sizes = {name: math.prod([n or 1 for n in shapes[name]]) * words[name] for name in whole}
+        known = sum(sizes.values())
+        masked = session.masked(kind, known if len(whole) == len(words) else None, arguments)
         if self._summed and self._summed != set(masked):
             raise SiteLostError
         self._summed = set(masked)
@@ -377,9 +378,9 @@ class SecureSums(Sites):
         self._keys = session.next_keys
         session.record(len(total), arguments, list(masked))
         found, rest = {}, len(total) - known
-        for name, size in sizes.items():
-            shape = (rest // words[name],) if size is None else shapes[name]
-            part, total = np.split(total, [rest if size is None else size])
+        for name in words:
+            shape = shapes[name] if name in sizes else (rest // words[name],)
+            part, total = np.split(total, [sizes.get(name, rest)])
             found[name] = grids[name].decode(part, shape, bits, n)
             self._grids[name] = grids[name], n
         return found
@@ -388,11 +389,6 @@ class SecureSums(Sites):
         """The most that rounding at the sites adds to the last sum of a name."""
         grid, n = self._grids[name]
         return grid.step(self.secure.bits, n) * len(self._summed)
-
-
-def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:
-    """Words of an array; None where its length is not known."""
-    return None if None in shape else math.prod(shape) * n_words  # type: ignore[arg-type]
 
 
 def _checked_name(site: Any, node: int) -> str:
