@@ -31,7 +31,7 @@ from ..vertical._vertical_kernels import as_sent, energies_of, part_of
 from ..vertical._vertical_method import left_factor
 from ..vertical._vfedpca import Columns, Operator, Product, local_power, period
 from ._estimators import fit_estimator, refuse_channel, site_work, valid_summary, value_sent
-from ._messages import Answer, SiteLostError
+from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_sums
@@ -198,9 +198,7 @@ class ColumnRounds(Rounds):
 
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> list[Any]:
         """Answers of all sites; an error if one is lost."""
-        found = self.sites.ask(kind, read, self.keys, *arguments)
-        if len(found) < len(self.groups):
-            raise SiteLostError
+        found = self.sites.ask(kind, read, self.keys, *arguments, there=self.left_out)
         return list(found.values())
 
     def summed(self, kind: str, name: str, shape: tuple, *arguments: Any) -> np.ndarray:

@@ -394,8 +394,4 @@ def _with_bytes(found: dict[str, Any]) -> Any:
 
 
 class SiteLostError(Exception):
-    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
-
-    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
-        super().__init__()
-        self.basis, self.n_products = basis, n_products
+    """A site that took part in earlier rounds is left out."""

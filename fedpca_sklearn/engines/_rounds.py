@@ -206,13 +206,14 @@ class SiteRounds(Rounds):
     """Rounds of sums, whose messages come from sites, or which are secure."""
 
     n_products, n_rows = 0, 0.0
+    basis: np.ndarray | None = None  # that was asked about last
 
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
-        read = partial(self._read, query)
-        messages = self.sites.ask(query.kind, read, *query.arguments, spent=self.sites.private)
-        if not isinstance(query, Moments) and len(messages) < len(clients):
-            raise SiteLostError(getattr(query, "V", None), self.n_products)
+        read, self.basis = partial(self._read, query), getattr(query, "V", None)
+        there = () if isinstance(query, Moments) else [label for label, *_ in clients]
+        how: Any = {"spent": self.sites.private, "there": there}
+        messages = self.sites.ask(query.kind, read, *query.arguments, **how)
         self.n_products += isinstance(query, TimesScatter)
         yield from messages.values()
 
@@ -286,13 +287,13 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     releases = Releases(estimator.mechanism, estimator.n_rounds + 1, sites.secure)
     start, n_done, fitted = None, 0, None
     while fitted is None:
-        rounds = PrivateSums(sites, releases) if sites.secure else SiteRounds(sites)
+        rounds: Any = PrivateSums(sites, releases) if sites.secure else SiteRounds(sites)
         try:
             fitted = power_by_rounds(clone(estimator), rounds, start, n_done)
-        except SiteLostError as lost:
+        except SiteLostError:
             if sites.secure:
                 raise
-            start, n_done = lost.basis, n_done + lost.n_products  # what was spent is spent
+            start, n_done = rounds.basis, n_done + rounds.n_products  # what was spent is spent
     terms = releases.terms(fitted.components_[:0])
     return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))
 

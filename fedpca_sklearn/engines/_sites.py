@@ -102,6 +102,7 @@ class Sites:
         configs: Mapping[str, dict[str, Any]] | None = None,
         spare: bool = False,
         spent: bool = False,
+        there: Collection[str] = (),
     ) -> dict[str, Any]:
         """Return what ``read`` makes of the answer of each site, by name, sorted.
 
@@ -119,11 +120,15 @@ class Sites:
             Sites without an answer are not left out.
         spent : bool, default=False
             Sites state what they have spent beside their answers, which is kept.
+        there : collection of str
+            Names of sites that took part before.
 
         Raises
         ------
         RuntimeError
             If fewer than ``min_sites`` are left.
+        SiteLostError
+            If one of ``there`` is lost.
         """
         arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
         questions, answers, values = dict[int, Message](), {}, {}
@@ -151,7 +156,10 @@ class Sites:
         self._leave_out_unlike(answers)
         self.names = dict(sorted(self.names.items(), key=itemgetter(1)))
         self._check_enough()
-        return {name: values[node] for node, name in self.names.items() if node in values}
+        found = {name: values[node] for node, name in self.names.items() if node in values}
+        if not found.keys() >= set(there):
+            raise SiteLostError
+        return found
 
     def ask_batch(
         self,
@@ -169,11 +177,8 @@ class Sites:
         def read_unless_over(answer: Answer) -> Any:
             return _OVER if answer.over and answer.site not in there else read(answer)
 
-        answers = self.ask(kind, read_unless_over, batch, *arguments)
-        found = {site: value for site, value in answers.items() if value is not _OVER}
-        if any(site not in found for site in there):
-            raise SiteLostError
-        return found
+        answers = self.ask(kind, read_unless_over, batch, *arguments, there=there)
+        return {site: value for site, value in answers.items() if value is not _OVER}
 
     def begin(self) -> None:
         """Begin a fit anew: its sums are of the sites that are there now."""
@@ -210,9 +215,7 @@ class Sites:
                 answer.agree(f"shape of {name}", part.shape)
             return parts
 
-        found = self.ask(kind, read, *arguments)
-        if self._summed and self._summed != set(found):
-            raise SiteLostError
+        found = self.ask(kind, read, *arguments, there=self._summed)
         self._summed = set(found)
         sizes = [Size(n, 8 * n) for n in (sum(a.size for a in p.values()) for p in found.values())]
         sent = sum(np.size(argument) for argument in arguments)

@@ -45,7 +45,7 @@ from ._estimators import (
     told,
     value_sent,
 )
-from ._messages import Answer, SiteLostError
+from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
 from ._private import fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
@@ -231,9 +231,7 @@ def _multiply(
         _check_rows(answer, message, sent[answer.site], mean, block)
         return message
 
-    messages = sites.ask("products", read, mean, block)
-    if len(messages) < len(sent):
-        raise SiteLostError
+    messages = sites.ask("products", read, mean, block, there=sent)
     up, down = map(message_of, (next(iter(messages.values())), block))
     sites.log.record([up] * len(messages), [down] * len(messages), summed=True)
     return np.sum(list(messages.values()), axis=0)
