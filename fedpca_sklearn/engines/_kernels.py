@@ -37,7 +37,7 @@ from ._columns import (
 from ._estimators import fit_estimator, site_work
 from ._questions import BEGINNINGS, Given, RefusedError, Task
 from ._secure import Grid, SecureAggregation
-from ._secure_fits import secure_work
+from ._secure_fits import check_needed, secure_work
 from ._sites import Sites
 
 # -------------------------------------------------------------------- at a site
@@ -161,16 +161,10 @@ def _linear(
 
 @secure_work.register
 def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[str, Task]:
-    needed = {"aggregation": "exact", "projection": "samples"}
-    why = {
-        "aggregation": "the vectors of the sites' own kernels do not add up",
-        "projection": "a combination of columns is the sites' parts side by side, which is no sum",
-    }
-    for name, value in needed.items():
-        if (got := getattr(estimator, name)) != value:
-            raise ValueError(
-                f'{name} must be "{value}" with secure sums: {why[name]}, got {got!r}.'
-            )
+    why = ": the vectors of the sites' own kernels do not add up"
+    check_needed(estimator, "aggregation", "exact", why)
+    why = ": a combination of columns is the sites' parts side by side, which is no sum"
+    check_needed(estimator, "projection", "samples", why)
     if callable(estimator.kernel):
         raise ValueError(
             "kernel must be a name with secure sums: the numbers of a function have no bound, got "

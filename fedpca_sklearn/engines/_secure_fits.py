@@ -73,6 +73,13 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     return {"bounds": task_of_bounds(), **summed}
 
 
+def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> None:
+    """Raise unless a parameter is what secure sums need."""
+    if (got := getattr(estimator, name)) != wanted:
+        needed = wanted if wanted is None else f'"{wanted}"'
+        raise ValueError(f"{name} must be {needed} with secure sums{why}, got {got!r}.")
+
+
 def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
     """Grids of what a task sends, from the bounds that its author states."""
     largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])

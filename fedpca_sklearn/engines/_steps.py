@@ -20,7 +20,7 @@ from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_to
 from ._messages import Answer
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, grids_of_sums
-from ._secure_fits import check_few_features, secure_work, sum_and_count, symmetric
+from ._secure_fits import check_few_features, check_needed, secure_work, sum_and_count, symmetric
 from ._sites import SecureSums, Sites
 
 # Eigenvalues of a mean of projections that are taken for zero.
@@ -106,11 +106,8 @@ def _measured(
 def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
     site_work(estimator)  # refuses what cannot be fitted over a network
     center = estimator.center
-    if estimator.variances != "measured":
-        raise ValueError(
-            'variances must be "measured" with secure sums: summaries that sites have cut do not '
-            f"add up, got {estimator.variances!r}."
-        )
+    why = ": summaries that sites have cut do not add up"
+    check_needed(estimator, "variances", "measured", why)
 
     def bounds(site, own):
         check_few_features(len(own.mean))

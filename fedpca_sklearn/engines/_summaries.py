@@ -54,6 +54,7 @@ from ._secure_fits import (
     Rounds,
     SummedTriangle,
     are_too_many,
+    check_needed,
     mean_of_all,
     names_in,
     secure_work,
@@ -268,11 +269,8 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_second_moments(estimator, secure)
     for name in ("estimator", "merge"):
-        if getattr(estimator, name) is not None:
-            raise ValueError(
-                f"{name} must be None with secure sums, which sum up second moments and merge no "
-                f"summaries, got {getattr(estimator, name)!r}."
-            )
+        why = ", which sum up second moments and merge no summaries"
+        check_needed(estimator, name, None, why)
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure)
     tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")

@@ -417,8 +417,7 @@ class VFedPCA(VerticalMethod):
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
         operators: list[Any] = [
-            client if isinstance(client, Operator) else Columns(client.label, len(rows), rows)
-            for client, rows in ((client, client.rows) for client in clients)
+            c if isinstance(c, Operator) else Columns(c.label, len(c.rows), c.rows) for c in clients
         ]
         return common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)[
             0
