@@ -23,7 +23,6 @@ from ._estimators import (
     fit_estimator,
     note_sites,
     partial_fit_estimator,
-    site_work,
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
@@ -60,7 +59,7 @@ class SiteApp:
         secure: SecureAggregation | None = None,
     ):
         self._estimator = estimator = with_ledger(estimator, policy, secure)
-        self._tasks = _tasks_of(estimator, secure)
+        self._tasks = secure_tasks(estimator, secure)
         check_parameters(estimator)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
@@ -141,14 +140,6 @@ class SiteApp:
         return rows
 
 
-def _tasks_of(estimator: Any, secure: SecureAggregation | None) -> dict[str, Any]:
-    """What a site does by kind of question, if there is what secure sums need."""
-    if secure is not None:
-        from . import _masks  # noqa: F401  an optional dependency
-
-    return site_work(estimator) if secure is None else secure_tasks(estimator, secure)
-
-
 def _told(error: Exception, kind: str, run: int) -> str:
     """Text about an error for the server; the whole error goes to the log of the site."""
     if isinstance(error, RefusedError):
@@ -175,7 +166,7 @@ class Wanted:
         self, carrier: Carrier, estimator: Any, secure: SecureAggregation | None = None
     ) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
-        tasks, least = _tasks_of(estimator, secure), 0 if secure is None else secure.threshold
+        tasks, least = secure_tasks(estimator, secure), 0 if secure is None else secure.threshold
         check_parameters(estimator)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
         for name, value in (("min_sites", self.min_sites), ("n_sites", n_sites)):

@@ -87,8 +87,12 @@ def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
     return {name: Grid(exponent_of(float(bound))) for name, bound in stated.items()}
 
 
-def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, Task]:
     """What a site does by kind of question, those that keys and shares come with included."""
+    if secure is None:
+        return site_work(estimator)
+    from . import _masks  # noqa: F401  an optional dependency
+
     private = getattr(estimator, "mechanism", None) is not None
     if private and not isinstance(estimator, FederatedPCA | FederatedPowerPCA):
         raise TypeError(
@@ -110,13 +114,15 @@ def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
     return in_parts(message, names_in(Moments.parts, len(message)))
 
 
-def task_of_bounds(by_column: bool = False) -> Task:
-    """What begins a fit: the bounds of a site."""
+def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
+    """What begins a fit: the bounds of a site, which may have to be of few features."""
 
     def bounds(site, own):
+        if few:
+            check_few_features(len(own.mean))
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
-    return Task(bounds, reads=MOMENTS)
+    return Task(bounds, reads=MOMENTS, **task)
 
 
 def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:

@@ -19,8 +19,8 @@ from ..summary._projection_mean import ProjectionMean
 from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_told, value_sent
 from ._messages import Answer
 from ._questions import MOMENTS, Task, check_basis, check_mean
-from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, grids_of_sums
-from ._secure_fits import check_few_features, check_needed, secure_work, sum_and_count, symmetric
+from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
+from ._secure_fits import check_needed, secure_work, sum_and_count, symmetric, task_of_bounds
 from ._sites import SecureSums, Sites
 
 # Eigenvalues of a mean of projections that are taken for zero.
@@ -109,10 +109,6 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
     why = ": summaries that sites have cut do not add up"
     check_needed(estimator, "variances", "measured", why)
 
-    def bounds(site, own):
-        check_few_features(len(own.mean))
-        return {BOUNDS: Bounds.of(own).vector}
-
     def space(site, own, mean):
         d = len(own.mean)
         check_mean(mean, d, center)
@@ -138,7 +134,7 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
 
     summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
-        "bounds": Task(bounds, reads=MOMENTS, batches=True, begins=True),
+        "bounds": task_of_bounds(few=True, batches=True, begins=True),
         "totals": summed(sum_and_count),
         "space": summed(space, grids=grids_of_space),
         "moments": summed(moments),
