@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -109,14 +109,6 @@ def _pairs(answer: Answer) -> Site:
 # -------------------------------------------------------------------- filled rows
 
 
-class _Entries(NamedTuple):
-    """First answer of a site: means of columns, weights of their entries, and of the rows."""
-
-    means: np.ndarray
-    counts: np.ndarray
-    n: float
-
-
 def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     """What a site does where ``missing`` is `ConditionalFill`.
 
@@ -171,22 +163,22 @@ def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     first = sites.ask("entries", _entries)
     estimator._start()
     know_columns(estimator, sites.columns)
-    means, _ = pooled_means([(site.means, site.counts) for site in first.values()])
+    means, _ = pooled_means([(means, counts) for means, counts, _ in first.values()])
     check_at_most_features(estimator.n_components, len(means))
 
     def read_filled(answer: Answer) -> Site:
         summary, n_rows = summary_and_rows(answer)
-        n = first[answer.site].n
+        _, _, n = first[answer.site]
         if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
             raise answer.refused("a summary of other rows than those of its first answer")
         return Site(None, n_rows, summary._replace(site=answer.site))
 
     def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
         found = sites.ask("filled", read_filled, *_sent(query))
-        counts, n = np.stack([first[s].counts for s in found]), [first[s].n for s in found]
-        return found, Seen(counts, np.array(n))
+        _, counts, n = map(np.array, zip(*map(first.__getitem__, found), strict=True))
+        return found, Seen(counts, n)
 
-    fill_in_rounds(estimator, len(first), means, sum(site.n for site in first.values()), fill)
+    fill_in_rounds(estimator, len(first), means, sum(n for _, _, n in first.values()), fill)
     return estimator
 
 
@@ -214,8 +206,8 @@ def _query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) ->
         raise RefusedError(f"the model is none of rows: {error}") from None
 
 
-def _entries(answer: Answer) -> _Entries:
-    """The first answer of a site, which must fit those of the others."""
+def _entries(answer: Answer) -> tuple[np.ndarray, np.ndarray, float]:
+    """First answer of a site: means of columns, weights of their entries, and of the rows."""
     means, counts = answer.array("entries", (2, None))
     (n,) = answer.array("count", (1,))
     answer.check_count(n)
@@ -223,7 +215,7 @@ def _entries(answer: Answer) -> _Entries:
     if (counts < 0).any() or (counts > n * (1 + _SAME_WEIGHT)).any():
         raise answer.refused("counts of entries that no rows have")
     answer.check_squares(means, 0.0)
-    return _Entries(means, counts, float(n))
+    return means, counts, float(n)
 
 
 # -------------------------------------------------------------------- secure sums at a site
@@ -323,34 +315,31 @@ def _grids_of_filled(bounds: Bounds) -> Grids:
 # -------------------------------------------------------------------- secure sums at the server
 
 
-class _Summed:
-    """Means of the columns of all sites, numbers of their entries, and of the rows."""
-
-    def __init__(self, estimator: Any, sums: SecureSums):
-        d, pairs = sums.n_features, isinstance(estimator.missing, ConditionalFill)
-        check_at_most_features(estimator.n_components, d)
-        shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
-        if pairs:
-            shapes["together"] = (d * (d + 1) // 2,)
-        found = sums.sum("entries", shapes)
-        self.seen, (self.n,) = found["counts"], found["count"]
-        (lost,) = np.nonzero(self.seen < 0.5)
-        if len(lost):
-            raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
-        self.mean, self.n_rows = found["sum"] / self.seen, max(1, round(float(self.n)))
-        self.together = symmetric(found["together"], d) if pairs else None
+def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.ndarray, Seen]:
+    """Means of the columns of all sites, and what is there of their rows."""
+    d = sums.n_features
+    check_at_most_features(estimator.n_components, d)
+    shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
+    if pairs:
+        shapes["together"] = (d * (d + 1) // 2,)
+    found = sums.sum("entries", shapes)
+    (lost,) = np.nonzero(found["counts"] < 0.5)
+    if len(lost):
+        raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
+    together = symmetric(found["together"], d) if pairs else None
+    return found["sum"] / found["counts"], Seen(found["counts"][None], found["count"], together)
 
 
 def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     """Fit an estimator of rows with missing entries, or take a batch in; None without any."""
     filling = isinstance(estimator.missing, ConditionalFill)
     if isinstance(sites, SecureSums):
-        entries = _Summed(estimator, sites)
+        mean, seen = _entries_of_all(estimator, sites, filling)
         estimator._start()
         know_columns(estimator, sites.columns)
         if filling:
-            return _fill_by_sums(estimator, sites, entries)
-        found: Any = {_ALL: Site(None, entries.n_rows, _summed_pairs(entries, sites))}
+            return _fill_by_sums(estimator, sites, mean, seen)
+        found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
     elif filling:
         return _fit_by_filling(estimator, sites)
     elif not (found := told(estimator, sites, "pairs", _pairs, batch)):
@@ -361,33 +350,30 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     return estimator
 
 
-def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:
+def _summed_pairs(sums: SecureSums, mean: np.ndarray, n: float) -> Site:
     """Moments of the pairs of columns of all sites."""
-    d = len(entries.mean)
+    d = len(mean)
     m = d * (d + 1) // 2
-    found = sums.sum("pairs", {"counts": (m,), "rest": (d * d,), "products": (m,)}, entries.mean)
+    found = sums.sum("pairs", {"counts": (m,), "rest": (d * d,), "products": (m,)}, mean)
     counts, products = (symmetric(found[name], d) for name in ("counts", "products"))
     rest = found["rest"].reshape(d, d) / np.maximum(counts, 1e-9)
-    return PairMoments._trusted(
-        counts=counts,
-        means=rest,
-        products=products - counts * rest * rest.T,
-        origin=entries.mean,
-        n_samples=float(entries.n),
-        feature_names=None,
-        site=None,
-        sites=(),
-        single=sums.dtype == np.float32,
-    )
+    values = {"counts": counts, "means": rest, "products": products - counts * rest * rest.T}
+    about = {"origin": mean, "n_samples": n, "single": sums.dtype == np.float32}
+    names = {"feature_names": None, "site": None, "sites": ()}
+    moments: Any = PairMoments._trusted(**values, **about, **names)
+    return Site(None, max(1, round(n)), moments)
 
 
-def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> FederatedPCA:
+def _fill_by_sums(
+    fitted: FederatedPCA, sums: SecureSums, mean: np.ndarray, seen: Seen
+) -> FederatedPCA:
     """Let the sites fill their rows in, and add up moments of them, over rounds."""
-    n, seen = float(entries.n), Seen(entries.seen[None], np.array([entries.n]), entries.together)
+    n = float(seen.rows[0])
 
     def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
         told = triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
-        return {_ALL: Site(None, entries.n_rows, subspace_of(told.triangle, sums.dtype))}, seen
+        found = Site(None, max(1, round(n)), subspace_of(told.triangle, sums.dtype))
+        return {_ALL: found}, seen
 
-    fill_in_rounds(fitted, 1, entries.mean, n, fill)
+    fill_in_rounds(fitted, 1, mean, n, fill)
     return fitted

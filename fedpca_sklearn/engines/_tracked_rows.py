@@ -208,14 +208,8 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
 
         return work
 
-    def filled(found):
-        return {"count": [float(found.filled.counts.sum())]}
-
-    def misfit(found):
-        return {"message": Misfits().answer(RowsAtHand(found.misfits))}
-
-    def moments(found):
-        return {"message": Moments().answer(RowsAtHand(found.rows_that_count))}
+    def added(query, rows):
+        return {"message": query.answer(RowsAtHand(rows))}
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -223,7 +217,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return {"message": Moments().answer(RowsAtHand(observed_entries(Y, robust)))}
+        return added(Moments(), observed_entries(Y, robust))
 
     # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
@@ -243,7 +237,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         _, mask, logs = sizes_of(site, Z, by.model.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
-        return {"message": Moments().answer(RowsAtHand(logs))}
+        return added(Moments(), logs)
 
     def sums(query, of_residuals):
         def work(site, X, c, m, m_ridge, limits, V, about, *, min_rows, min_rows_of_pattern=None):
@@ -265,9 +259,11 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         "observed": task(observed, reads=OBSERVED),
         "low_rank": task(low_rank, estimator._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
-        "filled": same(about_filled(filled), updates + 2),
-        "misfits": same(about_filled(misfit), updates + 2),
-        "moments": same(about_filled(moments), updates),
+        "filled": same(
+            about_filled(lambda f: {"count": [float(f.filled.counts.sum())]}), updates + 2
+        ),
+        "misfits": same(about_filled(lambda f: added(Misfits(), f.misfits)), updates + 2),
+        "moments": same(about_filled(lambda f: added(Moments(), f.rows_that_count)), updates),
         "times_scatter": same(sums(TimesScatter, False), updates * rounds),
         "variances": same(sums(Variances, False), updates),
         "times_residuals": same(sums(TimesScatter, True), estimator.n_rounds),

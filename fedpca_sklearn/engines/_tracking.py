@@ -67,8 +67,7 @@ class BatchAtSites:
     @property
     def clients(self) -> list[Client]:
         """Sites that have rows, of which the server knows the number."""
-        d = self.shape[1]
-        rows = self.counts.items()
+        rows, d = self.counts.items(), self.shape[1]
         return [Client(site, np.broadcast_to(0.0, (n, d))) for site, n in rows]
 
 
@@ -85,30 +84,22 @@ class FilledAtSites:
         """As many rows as count."""
         return np.ones(self.n_counting, dtype=bool)
 
-    @property
-    def models(self) -> tuple[np.ndarray, ...]:
-        """What a question about the rows begins with."""
-        return arrays_of(self.batch.clean, self.model)
-
 
 class BatchRounds(Rounds):
     """Rounds of sums about rows that are at the sites.
 
     Parameters
     ----------
-    sites : Sites
+    tracker : TrackerOfSites
     batch : BatchAtSites
-    log : CommunicationLog
     kinds : dict of str to str
         Kind of question by that of the query, where they differ.
     models : tuple of ndarray
         What a question begins with.
     """
 
-    def __init__(
-        self, sites: Sites, batch: BatchAtSites, log: CommunicationLog, kinds: dict, models: tuple
-    ):
-        super().__init__(sites, log)
+    def __init__(self, tracker: Any, batch: BatchAtSites, kinds: dict, models: tuple = ()):
+        super().__init__(tracker.sites, tracker.communication_)
         self.batch, self.kinds, self.models = batch, kinds, models
 
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
@@ -189,16 +180,10 @@ class TrackerOfSites(FederatedSubspaceTracker):
         self.largest = (len(there) + self.sites.n_ended) * n
         return dict.fromkeys(there, n)
 
-    def _sums(
-        self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
-    ) -> BatchRounds:
-        """Rounds of sums about a batch."""
-        return BatchRounds(self.sites, batch, self.communication_, kinds, models)
-
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
         if isinstance(self.sites, SecureSums):
-            sums, names = self._sums(batch, {}), np.array([_ROWS])
+            sums, names = BatchRounds(self, batch, {}), np.array([_ROWS])
             (count,) = sums.numbers("filled", names, batch.number, *arrays)
             return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
@@ -222,11 +207,11 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _first(self, state: State, Y: Any) -> State:
         d, clients = Y.shape[1], Y.clients
         if self.center:
-            means = self._sums(Y, {"moments": "observed"})
+            means = BatchRounds(self, Y, {"moments": "observed"})
             mean = self._once("mean", lambda: mean_by_counts(means, clients, d))
             state = replace(state, mean=mean)
         if self._by_altproj:
-            rounds = self._sums(Y, {"times_scatter": "low_rank"})
+            rounds = BatchRounds(self, Y, {"times_scatter": "low_rank"})
             start = self._start_from(state, state.basis)
             options = rounds, clients, state.mean, start, self._first_rounds
             basis = self._once("basis", lambda: power_method(*options).basis)
@@ -252,7 +237,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
         def scales(columns: np.ndarray | None) -> Scales:
             by = Cleaning(model, None if columns is None else Limits(True, columns))
-            rounds = self._sums(Y, {"moments": "sizes"}, by.arrays)
+            rounds = BatchRounds(self, Y, {"moments": "sizes"}, by.arrays)
             return scales_by_sums(rounds, Y.clients, d)
 
         return limits_by_sums(scales, columns, state.n_rows)
@@ -275,7 +260,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     ) -> tuple[Federation, list[Client]]:
         kinds = {"times_scatter": "times_residuals", "variances": "residuals"}
         kinds = kinds if what == "residuals" else {}
-        return self._sums(filled.batch, kinds, filled.models), filled.batch.clients
+        batch, models = filled.batch, arrays_of(filled.batch.clean, filled.model)
+        return BatchRounds(self, batch, kinds, models), batch.clients
 
 
 @partial_fit_estimator.register
