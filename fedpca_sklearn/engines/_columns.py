@@ -222,7 +222,7 @@ class ColumnRounds(Rounds):
         if function is as_sent:
             return [message for _, message in calls]
         kind, name, _, shape, argument = self._summand(function)
-        return self.ask(kind, partial(bounded, name=name, shape=shape), argument)
+        return self.ask(kind, lambda a: a.summand(name, shape, LARGEST_NUMBER), argument)
 
     def _summand(self, function: Any) -> tuple[str, str, str, tuple, np.ndarray]:
         """Kind of a question whose answers add up, their names, shape, and what is sent.
@@ -238,7 +238,8 @@ class ColumnRounds(Rounds):
     def _energies(self, calls: list) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
         vectors = calls[0][2].T
-        read = partial(bounded, name="energies", shape=(len(vectors),))
+        size = (len(vectors),)
+        read = partial(Answer.summand, name="energies", shape=size, largest=LARGEST_NUMBER)
         found = self.ask("energies", read, vectors, *self.more)
         for (*_, weight, _), energies in zip(calls, found, strict=True):
             yield np.zeros(0), weight * energies
@@ -258,19 +259,11 @@ class ColumnRounds(Rounds):
 
     def _read_period(self, answer: Answer) -> tuple[float, np.ndarray]:
         vector = answer.array("vector", (len(self.keys),))
-        (value,) = bounded(answer, "value", (1,))
+        (value,) = answer.summand("value", (1,), LARGEST_NUMBER)
         length = float(np.linalg.norm(vector)) if np.abs(vector).max() <= 2 else np.inf
         if length and abs(length - 1) > _UNIT_TOL:
             raise answer.refused(f"a vector of length {length:.2g}, expected 1")
         return float(value), vector
-
-
-def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:
-    """Array of an answer with numbers that can be multiplied and added up."""
-    found = answer.array(name, shape)
-    if np.abs(found).max() > LARGEST_NUMBER:
-        raise answer.refused("values that are too large")
-    return found
 
 
 def noted(fitted: Any, rounds: ColumnRounds) -> Any:
@@ -309,22 +302,19 @@ def centred(X: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((X - mean).T), mean
 
 
-def parts_of(X: np.ndarray, U: np.ndarray, center: bool, rank: int) -> dict[str, Any]:
-    """What orthonormal left vectors make of a site's columns, checked to be of many rows."""
-    check_basis(U, len(X), min(rank, len(X)))
-    if np.square(U).sum(axis=0).max() > _MOST_OF_A_ROW:
-        raise RefusedError("a row has more than half of its length in the span of the vectors")
-    rows, mean = centred(X, center)
-    part = U @ rows.T
-    scatter = np.einsum("ij,ij->", rows, rows)
-    return {"part": part, "scores": part @ rows, "mean": mean, "scatter": [scatter]}
-
-
 def task_of_parts(estimator: Any, names: Collection[str] = _PARTS) -> dict[str, Task]:
-    """The last question: what left vectors make of a site's columns, by these names."""
+    """The last question: what orthonormal left vectors make of a site's columns, by these names.
+
+    They are checked to be of many rows.
+    """
 
     def parts(site, X, U):
-        found = parts_of(X, U, estimator.center, estimator.n_components)
+        check_basis(U, len(X), min(estimator.n_components, len(X)))
+        if np.square(U).sum(axis=0).max() > _MOST_OF_A_ROW:
+            raise RefusedError("a row has more than half of its length in the span of the vectors")
+        rows, mean = centred(X, estimator.center)
+        part, scatter = U @ rows.T, np.einsum("ij,ij->", rows, rows)
+        found = {"part": part, "scores": part @ rows, "mean": mean, "scatter": [scatter]}
         return {name: found[name] for name in names}
 
     return {"parts": Task(parts, reads=OF_ROWS, matched=True, once=True)}
@@ -435,7 +425,7 @@ class Parts(NamedTuple):
             d = widths.get(answer.site)
             shapes = {"part": (len(U), d), "scores": U.shape, "mean": (d,), "scatter": (1,)}
             asked = (name for name in shapes if name not in sums)
-            found = {name: bounded(answer, name, shapes[name]) for name in asked}
+            found = {name: answer.summand(name, shapes[name], LARGEST_NUMBER) for name in asked}
             if "scatter" in found and found["scatter"] < 0:
                 raise answer.refused(f"scatter={found['scatter'][0]}, expected a sum of squares")
             return found

@@ -211,10 +211,10 @@ class Answer:
         except BadMessageError as error:
             raise self.refused(f"as {name!r} {error}") from None
 
-    def summand(self, name: str, shape: tuple) -> np.ndarray:
+    def summand(self, name: str, shape: tuple, largest: float = LARGEST) -> np.ndarray:
         """The same, of numbers of which those of very many sites can be added up."""
         found = self.array(name, shape)
-        if np.abs(found).max() > LARGEST:
+        if np.abs(found).max() > largest:
             raise self.refused("values that are too large: their sum would overflow")
         return found
 

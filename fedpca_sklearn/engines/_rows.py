@@ -185,7 +185,7 @@ class AskedRows:
                     raise RefusedError(f"the estimator takes no {what}")
         if "keys" in names and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
-        more = {name: given[name] for name in names}
+        more = {name: given[name] for name in names & given.keys()}
         return task.work(site.name, self.X, *arguments, **more)
 
 

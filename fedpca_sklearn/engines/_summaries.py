@@ -47,7 +47,7 @@ from ._estimators import (
 )
 from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
-from ._private import fit_private_sum, private_second_moments, private_summaries, shown
+from ._private import Releases, fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
@@ -76,7 +76,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
-    def summarised(site, X, weight, columns, of_filled=None):
+    def summary(site, X, *, weight, columns, of_filled=None):
         local = clone(estimator)
         know_columns(local, columns)
         prototype = work_of_clients(local, X, "fit", weight is not None)
@@ -86,11 +86,8 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         found = found if of_filled is None else of_filled(found)
         return value_sent("summary", found) | rows_sent(X, weight)
 
-    def summary(site, X, *, weight, columns):
-        return summarised(site, X, weight, columns)
-
     if isinstance(estimator.missing, ConditionalFill):
-        return fill_tasks(estimator, summarised)
+        return fill_tasks(estimator, summary)
     if estimator.missing is not None:
         return pair_tasks(estimator.missing)
     own = estimator.estimator is not None
@@ -121,9 +118,7 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     named = [summary._replace(site=site) for site, summary in summaries.items()]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
-    d, mechanism = fitted.components_.shape[1], estimator.mechanism
-    costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-    terms = mechanism.terms(np.empty((0, d)), costs)
+    terms = Releases(estimator.mechanism, 1).terms(fitted.components_[:0])
     return shown(fitted, sites, show_above_noise(fitted, terms, n_sources=1))
 
 
@@ -181,7 +176,7 @@ def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
 def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedPCA:
     found = sites.ask("summary", _cut_summary)
     sent = {site: summary for site, (summary, _) in found.items()}
-    check_at_most_features(estimator.n_components, next(iter(sent.values())).n_features)
+    check_at_most_features(estimator.n_components, sites.n_features)
     estimator._start()
     estimator._show(sent, list(sent), sum(n_rows for _, n_rows in found.values()))
     return estimator
