@@ -137,8 +137,7 @@ def _unknown(registered: Any, estimator: Any) -> TypeError:
 
 def check_parameters(estimator: Any) -> None:
     """Raise an error that names a wrong parameter."""
-    check = getattr(estimator, "_check_parameters", estimator._validate_params)
-    check()
+    getattr(estimator, "_check_parameters", estimator._validate_params)()
 
 
 def refuse_channel(channel: Any) -> None:

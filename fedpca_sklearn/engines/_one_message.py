@@ -132,17 +132,15 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
 @partial_fit_estimator.register
 def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> FederatedScaler | None:
     if isinstance(sites, SecureSums):
-        return _moments_of_sums(estimator, sites)
-    found = told(estimator, sites, "moments", _moments_told, batch)
-    return _with_moments(estimator, found) if found else None
-
-
-def _with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> FederatedScaler:
-    """Scaler that has taken in what sites sent."""
-    scaler.n_features_in_ = len(next(iter(found.values())).mean)
-    scaler._show(list(found), found.values())
-    scaler.communication_.record(found.values())
-    return scaler
+        found = {"all sites": _moments_of_sums(sites)}
+        estimator._start()
+        estimator.communication_ = sites.log
+    elif not (found := told(estimator, sites, "moments", _moments_told, batch)):
+        return None
+    estimator.n_features_in_ = sites.n_features
+    estimator._show(list(found), found.values())
+    estimator.communication_.record(found.values())
+    return estimator
 
 
 def _moments_told(answer: Answer) -> ColumnMoments:
@@ -172,14 +170,11 @@ def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
     return {**tasks_of_moments(by_column=True), "squares": task}
 
 
-def _moments_of_sums(estimator: FederatedScaler, sums: SecureSums) -> FederatedScaler:
+def _moments_of_sums(sums: SecureSums) -> ColumnMoments:
     mean, _ = moments_by_sum(Rounds(sums), [])
     shapes = {"scatter": mean.shape, "rest": mean.shape, "count": (1,)}
     found = sums.sum("squares", shapes, mean)
     (n,), rest = found["count"], found["rest"]
     about = mean + rest / n
     squares = np.maximum(found["scatter"] - rest**2 / n, 0.0)
-    moments = ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)
-    estimator._start()
-    estimator.communication_ = sums.log
-    return _with_moments(estimator, {"all sites": moments})
+    return ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)

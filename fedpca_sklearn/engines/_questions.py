@@ -183,7 +183,9 @@ def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Questio
         if arrays := given.of(*arguments):
             take(context, "run" if batch is None else "batch", given, arrays)
     for place in (task.fixed,) if isinstance(task.fixed, int) else task.fixed or ():
-        hold(context, f"argument {place}", arguments[place])
+        digest = digest_of_arrays([arguments[place]])
+        if context.state[RUN].setdefault(f"fixed argument {place}", digest) != digest:
+            raise RefusedError(f"argument {place} must stay the same until the server begins anew")
     return Question(arguments, batch, keys)
 
 
@@ -226,13 +228,6 @@ def count_question(
     context.state[RUN], context.state[ASKED] = run, asked
     if asked[kind] > task.times:
         raise RefusedError(f"more than {task.times} questions of the kind {kind!r}")
-
-
-def hold(context: Context, name: str, argument: np.ndarray) -> None:
-    """Raise if what stays the same until the server begins anew is another than before."""
-    digest = digest_of_arrays([argument])
-    if context.state[RUN].setdefault(f"fixed {name}", digest) != digest:
-        raise RefusedError(f"{name} must stay the same until the server begins anew")
 
 
 def take(context: Context, scope: str, given: Given, arrays: Sequence[np.ndarray]) -> None:

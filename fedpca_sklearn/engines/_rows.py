@@ -203,9 +203,16 @@ def asked_rows(
     public : iterable
         What the server knows, and what is therefore no salt.
     """
-    parts = map(partial(_checked, task=task, public=public), _parts(loaded))
+    checked = map(partial(_checked, task=task, public=public), _parts(loaded))
+    parts = checked if task.batch_rows is None else _cut(checked, task.batch_rows)
     if question.batch is not None or task.batch_rows is not None:
-        return _batch(parts, task, question.batch or 0)
+        part = None
+        for i, part in enumerate(parts):
+            if i == (question.batch or 0):
+                return part
+        if part is None:
+            raise RefusedError("there are fewer rows than a batch has")
+        return replace(part, over=True)
     rows = _stacked(list(parts))
     if question.keys is None:
         return rows
@@ -214,24 +221,11 @@ def asked_rows(
     return replace(rows, X=rows.X[rows.keys.positions(question.keys)], keys=None)
 
 
-def _batch(parts: Iterator[AskedRows], task: Task, batch: int) -> AskedRows:
-    """Batch of a number, or the last one where there are fewer."""
-    part = None
-    for i, part in enumerate(parts if task.batch_rows is None else _cut(parts, task.batch_rows)):
-        if i == batch:
-            return part
-    if part is None:
-        raise RefusedError("there are fewer rows than a batch has")
-    return replace(part, over=True)
-
-
 def _parts(loaded: Any) -> Iterator[SiteRows]:
     """Batches of a site; rows that come in one piece are one."""
     several = isinstance(loaded, (list, tuple)) and loaded and isinstance(loaded[0], SiteRows)
-    if not several and is_stream(loaded):
-        loaded = iter_batches(loaded)
-    elif not several:
-        loaded = [loaded]
+    if not several:
+        loaded = iter_batches(loaded) if is_stream(loaded) else [loaded]
     for part in loaded:
         yield part if isinstance(part, SiteRows) else SiteRows(part)
 
