@@ -392,7 +392,11 @@ class FixedPointChannel(Channel):
         if self.scale is not None:
             exponent = exponent_of(self.scale)
         elif messages := list(messages):
-            exponent = _least_exponents(messages)
+            largest = reduce(np.maximum, map(np.abs, messages))
+            exponent = exponent_of(largest)
+            if largest.ndim == 1:  # the last entry has a scale of its own
+                exponent = np.full(len(largest), exponent_of(largest[:-1]))
+                exponent[-1:] = exponent_of(largest[-1:])
         total, count = None, 0
         for message in messages:
             integers = encode(message, exponent, self.bits)
@@ -405,13 +409,3 @@ class FixedPointChannel(Channel):
             count += 1
         check_room(count, self.bits)
         return None if total is None else decode(total, exponent, self.bits), count
-
-
-def _least_exponents(messages: list[np.ndarray]) -> Any:
-    """Exponent that is enough for all messages; of vectors another one for the last entry."""
-    largest = reduce(np.maximum, map(np.abs, messages))
-    if largest.ndim != 1:
-        return exponent_of(largest)
-    exponents = np.full(len(largest), exponent_of(largest[:-1]))
-    exponents[-1:] = exponent_of(largest[-1:])
-    return exponents

@@ -8,23 +8,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sklearn.base import clone
 
+from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.texts import check_text
-from . import _kernels, _one_message, _rounds, _steps, _tracking  # noqa: F401
+from . import _kernels, _one_message, _rounds, _steps, _summaries, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,
     check_parameters,
     fit_estimator,
     note_sites,
     partial_fit_estimator,
-    site_work,
 )
-from ._messages import Array, Carrier, Context, Message, SiteLostError, arrays_of
+from ._messages import Array, Carrier, Context, Message, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, asked
 from ._rows import AskedRows, asked_rows
@@ -59,7 +59,7 @@ class SiteApp:
         secure: SecureAggregation | None = None,
     ):
         self._estimator = estimator = with_ledger(estimator, policy, secure)
-        self._tasks = _tasks_of(estimator, secure)
+        self._tasks = secure_tasks(estimator, secure)
         check_parameters(estimator)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
@@ -107,7 +107,7 @@ class SiteApp:
             policy.check_estimator(estimator)
         if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
             secure = self._sums is not None and kind in self._tasks
-            check_same_estimator(message, estimator, secure, self._stated)
+            check_same_estimator(message, estimator, secure)
         if kind not in self._tasks:
             raise RefusedError(f"the estimator has no question of the kind {kind!r}")
         task, question = self._tasks[kind], asked(message, context, self._tasks)
@@ -135,17 +135,9 @@ class SiteApp:
         rows = asked_rows(self._load_rows(context.given), task, question, public)
         rows.check_enough(self._policy.min_rows)
         if task.reads == MOMENTS and rows.keys is None and not rows.over:
-            rows = rows.as_moments()
+            rows = replace(rows, X=SiteMoments.of(rows.X, rows.weight), weight=None)
             self._kept = dict([*self._kept.items(), (key, rows)][-_KEPT:])
         return rows
-
-
-def _tasks_of(estimator: Any, secure: SecureAggregation | None) -> dict[str, Any]:
-    """What a site does by kind of question, if there is what secure sums need."""
-    if secure is not None:
-        from . import _masks  # noqa: F401  an optional dependency
-
-    return site_work(estimator) if secure is None else secure_tasks(estimator, secure)
 
 
 def _told(error: Exception, kind: str, run: int) -> str:
@@ -174,7 +166,7 @@ class Wanted:
         self, carrier: Carrier, estimator: Any, secure: SecureAggregation | None = None
     ) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
-        tasks, least = _tasks_of(estimator, secure), 0 if secure is None else secure.threshold
+        tasks, least = secure_tasks(estimator, secure), 0 if secure is None else secure.threshold
         check_parameters(estimator)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
         for name, value in (("min_sites", self.min_sites), ("n_sites", n_sites)):
@@ -183,17 +175,11 @@ class Wanted:
         timeout = nonnegative_float("timeout", self.timeout)
         if not timeout:
             raise ValueError(f"timeout must be positive, got {timeout!r}.")
-        nodes = _connected(carrier, max(n_sites, least), wait)
+        end, enough = time.monotonic() + wait, max(n_sites, least)
+        while len(nodes := carrier.nodes()) < enough and time.monotonic() < end:
+            time.sleep(min(1.0, wait))
         given = nodes, carrier, self.min_sites, timeout, estimator
         return Sites(*given) if secure is None else SecureSums(secure, tasks, *given)
-
-
-def _connected(carrier: Carrier, n_sites: int, wait: float) -> list[int]:
-    """Sites that are there, as soon as they are enough or the wait is over."""
-    end = time.monotonic() + wait
-    while len(nodes := carrier.nodes()) < n_sites and time.monotonic() < end:
-        time.sleep(min(1.0, wait))
-    return nodes
 
 
 def fit_over(
@@ -204,11 +190,7 @@ def fit_over(
     if getattr(kept, "mechanism", None) is not None:
         check_trust(kept.mechanism, secure)
     sites = wanted.sites(carrier, kept, secure)
-    while True:
-        with suppress(SiteLostError):  # the others begin again
-            sites.begin()
-            fitted = fit_estimator(clone(kept), sites)
-            break
+    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(kept), sites), begin=True)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

@@ -9,7 +9,7 @@ the parts themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,21 +23,20 @@ from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import check_names
 from ..communication._topology import as_topology
-from ..rounds._client import Client
-from ..rounds._queries import Query, TimesScatter
+from ..rounds._queries import TimesScatter
 from ..summary import Subspace
 from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedPCA
 from ..vertical._vertical_federated_pca import along_parts, principal_turn
+from ..vertical._vertical_kernels import as_sent, energies_of, part_of
 from ..vertical._vertical_method import left_factor
-from ..vertical._vfedpca import Columns, Operator, Product, local_power, operator_of, period
-from ._estimators import fit_estimator, refuse_channel, site_work
-from ._messages import Answer, SiteLostError
+from ..vertical._vfedpca import Columns, Operator, Product, local_power, period
+from ._estimators import fit_estimator, refuse_channel, site_work, valid_summary, value_sent
+from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_sums
 from ._secure_fits import Rounds, secure_work
 from ._sites import SecureSums, Sites
-from ._summaries import summary_sent, valid_summary
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
 LARGEST_NUMBER = 2.0**480
@@ -125,7 +124,7 @@ def match(sites: Sites) -> tuple[np.ndarray, dict[str, int], list[np.ndarray]]:
 
 def _keys(answer: Answer) -> tuple[np.ndarray, int]:
     keys = answer.array("keys", (None, KEY_BYTES), "|u1")
-    if len({row.tobytes() for row in keys}) < len(keys):
+    if len(sorted_keys(keys)) < len(keys):
         raise answer.refused("one key twice")
     (n_columns,) = answer.array("columns", (1,))
     names = answer.config.get("columns")
@@ -137,14 +136,13 @@ def _keys(answer: Answer) -> tuple[np.ndarray, int]:
 
 
 @dataclass(frozen=True)
-class SiteColumns(Client):
-    """A site that owns columns; of its rows the server knows the shape."""
-
-
-@dataclass(frozen=True)
 class SiteOperator(Operator):
-    """What happened to the matrix of a site, which does it again when it is asked."""
+    """A site, and what happened to its matrix, which it does again when it is asked.
 
+    Of its columns, ``rows``, the server knows the shape.
+    """
+
+    rows: Any = None
     found: tuple[np.ndarray, ...] = ()
     updates: tuple[np.ndarray, ...] = ()
 
@@ -159,11 +157,6 @@ class SiteOperator(Operator):
     def updated(self, u: np.ndarray) -> Any:
         """The same after an update; see `Operator.updated`."""
         return replace(self, updates=(*self.updates, u))
-
-
-@operator_of.register
-def _(client: SiteColumns) -> SiteOperator:
-    return SiteOperator(client.label, len(client.rows))
 
 
 class ColumnRounds(Rounds):
@@ -181,11 +174,6 @@ class ColumnRounds(Rounds):
         Further arguments of each question about a period.
     landmarks : ndarray of shape (m,)
         Rows that kernels are computed against.
-    questions : dict
-        By a function that `map` is called with, or the class of a query: ``question(function,
-        calls)`` yields what the function would return for each site.
-    sums : dict
-        By the same, ``of(function)`` is the secure sum of that.
     """
 
     def __init__(self, sites: Sites):
@@ -193,8 +181,6 @@ class ColumnRounds(Rounds):
         self.keys, self.left_out, self.groups = match(sites)
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
-        self.questions: dict[Any, Callable[[Any, list], Iterable[Any]]] = {period: self._periods}
-        self.sums: dict[Any, Callable[[Any], np.ndarray]] = {}
         if isinstance(sites, SecureSums):
             sites.begin_sums(sites.names.values())  # of columns all sites take part
             sites.announce("columns_bound", self.keys)
@@ -205,22 +191,14 @@ class ColumnRounds(Rounds):
         return sum(map(len, self.groups))
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[Any]:
         """All sites, in the order of their columns."""
-        rows = (np.broadcast_to(0.0, (len(group), len(self.keys))) for group in self.groups)
-        return list(map(SiteColumns, self.sites.names.values(), rows))
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """Columns of each site."""
-        groups = zip(self.sites.names.values(), self.groups, strict=True)
-        return {site: len(columns) for site, columns in groups}
+        of_sites, n = zip(self.sites.names.values(), self.groups, strict=True), len(self.keys)
+        return [SiteOperator(s, len(g), np.broadcast_to(0.0, (len(g), n))) for s, g in of_sites]
 
     def ask(self, kind: str, read: Callable[[Answer], Any], *arguments: Any) -> list[Any]:
         """Answers of all sites; an error if one is lost."""
-        found = self.sites.ask(kind, read, self.keys, *arguments)
-        if len(found) < len(self.groups):
-            raise SiteLostError
+        found = self.sites.ask(kind, read, self.keys, *arguments, there=self.left_out)
         return list(found.values())
 
     def summed(self, kind: str, name: str, shape: tuple, *arguments: Any) -> np.ndarray:
@@ -229,13 +207,44 @@ class ColumnRounds(Rounds):
 
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of what a function returns for each site."""
-        return self.sums[_key(query)](query)
+        kind, _, name, shape, argument = self._summand(query)
+        return self.summed(kind, name, shape, argument)
 
-    def map(self, function: Any, clients: Any) -> Iterator[Any]:
-        """Yield what each site answers in place of what ``function`` returns."""
-        yield from self.questions[_key(function)](function, list(clients))
+    def map(self, function: Any, clients: Any) -> Any:
+        """What each site answers in place of what ``function`` returns."""
+        calls, n = list(clients), len(self.keys)
+        if function is period:
+            return self._periods(calls)
+        if function is left_factor:
+            return self.ask("left_vectors", partial(_left_factor, n, calls[0][2] or n))
+        if function is energies_of:
+            return self._energies(calls)
+        if function is as_sent:
+            return [message for _, message in calls]
+        kind, name, _, shape, argument = self._summand(function)
+        return self.ask(kind, lambda a: a.summand(name, shape, LARGEST_NUMBER), argument)
 
-    def _periods(self, function: Any, calls: list) -> Iterator[tuple[SiteOperator, float, Any]]:
+    def _summand(self, function: Any) -> tuple[str, str, str, tuple, np.ndarray]:
+        """Kind of a question whose answers add up, their names, shape, and what is sent.
+
+        Products of left vectors with the columns of each site, or parts of a kernel: of squared
+        distances or inner products of rows and landmarks.
+        """
+        if function is part_of:
+            shape = len(self.keys), len(self.landmarks)
+            return "kernel_part", "part", "part", shape, self.landmarks
+        return "times_columns", "message", "products", function.shape, function.V
+
+    def _energies(self, calls: list) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
+        vectors = calls[0][2].T
+        size = (len(vectors),)
+        read = partial(Answer.summand, name="energies", shape=size, largest=LARGEST_NUMBER)
+        found = self.ask("energies", read, vectors, *self.more)
+        for (*_, weight, _), energies in zip(calls, found, strict=True):
+            yield np.zeros(0), weight * energies
+
+    def _periods(self, calls: list) -> Iterator[tuple[SiteOperator, float, Any]]:
         """Periods of `VFedPCA`, with the same vectors at all sites."""
         operators = [operator if u is None else operator.updated(u) for _, operator, u, *_ in calls]
         start = calls[0][3]
@@ -250,23 +259,11 @@ class ColumnRounds(Rounds):
 
     def _read_period(self, answer: Answer) -> tuple[float, np.ndarray]:
         vector = answer.array("vector", (len(self.keys),))
-        (value,) = bounded(answer, "value", (1,))
+        (value,) = answer.summand("value", (1,), LARGEST_NUMBER)
         length = float(np.linalg.norm(vector)) if np.abs(vector).max() <= 2 else np.inf
         if length and abs(length - 1) > _UNIT_TOL:
             raise answer.refused(f"a vector of length {length:.2g}, expected 1")
         return float(value), vector
-
-
-def _key(function: Any) -> Any:
-    return type(function) if isinstance(function, Query) else function
-
-
-def bounded(answer: Answer, name: str, shape: tuple) -> np.ndarray:
-    """Array of an answer with numbers that can be multiplied and added up."""
-    found = answer.array(name, shape)
-    if np.abs(found).max() > LARGEST_NUMBER:
-        raise answer.refused("values that are too large")
-    return found
 
 
 def noted(fitted: Any, rounds: ColumnRounds) -> Any:
@@ -292,6 +289,8 @@ def noted(fitted: Any, rounds: ColumnRounds) -> Any:
 _MOST_OF_A_ROW = 0.5
 # Directions of left vectors below this share of the largest are rounding errors.
 _DEPENDENT = 1e-9
+# What a site makes of left vectors.
+_PARTS = ("part", "scores", "mean", "scatter")
 
 
 # -------------------------------------------------------------------- VerticalFederatedPCA: a site
@@ -303,30 +302,29 @@ def centred(X: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((X - mean).T), mean
 
 
-def parts_of(X: np.ndarray, U: np.ndarray, center: bool, rank: int) -> dict[str, Any]:
-    """What orthonormal left vectors make of a site's columns, checked to be of many rows."""
-    check_basis(U, len(X), min(rank, len(X)))
-    if np.square(U).sum(axis=0).max() > _MOST_OF_A_ROW:
-        raise RefusedError("a row has more than half of its length in the span of the vectors")
-    rows, mean = centred(X, center)
-    part = U @ rows.T
-    scatter = np.einsum("ij,ij->", rows, rows)
-    return {"part": part, "scores": part @ rows, "mean": mean, "scatter": [scatter]}
+def task_of_parts(estimator: Any, names: Collection[str] = _PARTS) -> dict[str, Task]:
+    """The last question: what orthonormal left vectors make of a site's columns, by these names.
+
+    They are checked to be of many rows.
+    """
+
+    def parts(site, X, U):
+        check_basis(U, len(X), min(estimator.n_components, len(X)))
+        if np.square(U).sum(axis=0).max() > _MOST_OF_A_ROW:
+            raise RefusedError("a row has more than half of its length in the span of the vectors")
+        rows, mean = centred(X, estimator.center)
+        part, scatter = U @ rows.T, np.einsum("ij,ij->", rows, rows)
+        found = {"part": part, "scores": part @ rows, "mean": mean, "scatter": [scatter]}
+        return {name: found[name] for name in names}
+
+    return {"parts": Task(parts, reads=OF_ROWS, matched=True, once=True)}
 
 
 @site_work.register
 def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
     refuse_topology(estimator)
-    center, rank = estimator.center, estimator.n_components
-
-    def parts(site, X, U):
-        return parts_of(X, U, center, rank)
-
-    return {
-        "keys": Task(own_keys, reads=KEYS),
-        **_tasks_of(estimator._method(), center, rank),
-        "parts": Task(parts, reads=OF_ROWS, matched=True, once=True),
-    }
+    asked = _tasks_of(estimator._method(), estimator.center, estimator.n_components)
+    return {"keys": Task(own_keys, reads=KEYS), **asked, **task_of_parts(estimator)}
 
 
 def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
@@ -338,7 +336,9 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
         return {"message": scatter_product(rows, np.zeros(len(X)), V)}
 
     def left_vectors(site, X):
-        return summary_sent(left_factor(site, centred(X, center)[0], method.local_components))
+        return value_sent(
+            "summary", left_factor(site, centred(X, center)[0], method.local_components)
+        )
 
     def period(site, X, found, updates, start):
         rows, _ = centred(X, center)
@@ -361,28 +361,6 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 # -------------------------------------------------------------------- and the server
 
 
-def _rounds(sites: Sites) -> ColumnRounds:
-    rounds = ColumnRounds(sites)
-    n = len(rounds.keys)
-
-    def products(query: TimesScatter, calls: list) -> list[np.ndarray]:
-        """Products of left vectors with the columns of each site."""
-        shape = query.shape
-        return rounds.ask("times_columns", lambda a: a.summand("message", shape), query.V)
-
-    def factors(function: Any, calls: list) -> list[Subspace]:
-        """Left vectors and values of the columns of each site."""
-        (_, _, size), *_ = calls
-        return rounds.ask("left_vectors", partial(_left_factor, n, size or n))
-
-    def summed(query: TimesScatter) -> np.ndarray:
-        return rounds.summed("times_columns", "products", query.shape, query.V)
-
-    rounds.questions |= {TimesScatter: products, left_factor: factors}
-    rounds.sums |= {TimesScatter: summed}
-    return rounds
-
-
 def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
     found = valid_summary(answer)
     if found.n_features != n or found.centered or found.n_components > most:
@@ -392,7 +370,7 @@ def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    rounds = _rounds(sites)
+    rounds = ColumnRounds(sites)
     n, d = len(rounds.keys), rounds.n_features
     check_at_most_features(estimator.n_components, d)
     rounds.rng = check_random_state(estimator.random_state)
@@ -434,7 +412,7 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
         """Ask all sites, for what is not known of their sums."""
-        U, widths = spanning(vectors), rounds.widths
+        U, widths = spanning(vectors), {c.label: c.n_columns for c in rounds.clients}
         sums = {}
         if isinstance(rounds.sites, SecureSums):
             query = TimesScatter(U, np.zeros(U.shape[1]))
@@ -447,7 +425,7 @@ class Parts(NamedTuple):
             d = widths.get(answer.site)
             shapes = {"part": (len(U), d), "scores": U.shape, "mean": (d,), "scatter": (1,)}
             asked = (name for name in shapes if name not in sums)
-            found = {name: bounded(answer, name, shapes[name]) for name in asked}
+            found = {name: answer.summand(name, shapes[name], LARGEST_NUMBER) for name in asked}
             if "scatter" in found and found["scatter"] < 0:
                 raise answer.refused(f"scatter={found['scatter'][0]}, expected a sum of squares")
             return found
@@ -479,7 +457,7 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
             'method must be "power" with secure sums: the vectors of other methods do not add up, '
             f"got {estimator.method!r}."
         )
-    plain, center, rank = site_work(estimator), estimator.center, estimator.n_components
+    plain, center = site_work(estimator), estimator.center
 
     def squares(X):
         return np.square(centred(X, center)[0]).sum()
@@ -490,17 +468,13 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
     def scatter(site, X):
         return {"scatter": np.array([squares(X)])}
 
-    def parts(site, X, U):
-        found = parts_of(X, U, center, rank)
-        return {"part": found["part"], "mean": found["mean"]}
-
     summed = partial(Task, reads=OF_ROWS, matched=True, grids=grids_of_sums)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores
         "times_columns": summed(times_columns, method.n_rounds + 1),
         "scatter": summed(scatter),
-        "parts": Task(parts, reads=OF_ROWS, matched=True, once=True),
+        **task_of_parts(estimator, ("part", "mean")),
     }
 
 

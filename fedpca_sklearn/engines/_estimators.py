@@ -13,9 +13,10 @@ import numpy as np
 from .._base.batches import count_rows
 from .._base.certified import name_columns
 from .._validation.feature_names import check_names
+from ..summary import Subspace
 from ._messages import Answer
 from ._questions import Task
-from ._sites import Sites
+from ._sites import SecureSums, Sites
 
 
 @singledispatch
@@ -70,7 +71,6 @@ def fit_estimator(estimator: Any, sites: Sites) -> Any:
                 return estimator
             estimator, estimator.n_batches_ = found, batch + 1
     estimator.fit_over(sites)
-    know_columns(estimator, sites.columns)
     estimator.communication_ = sites.log
     return estimator
 
@@ -113,6 +113,8 @@ def know_columns(estimator: Any, columns: Sequence[str] | None) -> None:
 def note_sites(fitted: Any, sites: Sites) -> None:
     """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
     fitted.missing_sites_ = dict(sites.missing)
+    if isinstance(sites, SecureSums):
+        fitted.communication_ = sites.log
     if not sites.own_columns:
         if getattr(fitted, "mean_", None) is not None:
             fitted.n_features_in_ = len(fitted.mean_)
@@ -135,8 +137,7 @@ def _unknown(registered: Any, estimator: Any) -> TypeError:
 
 def check_parameters(estimator: Any) -> None:
     """Raise an error that names a wrong parameter."""
-    check = getattr(estimator, "_check_parameters", estimator._validate_params)
-    check()
+    getattr(estimator, "_check_parameters", estimator._validate_params)()
 
 
 def refuse_channel(channel: Any) -> None:
@@ -177,3 +178,44 @@ def told(
             estimator._add_clients(list(found))
     know_columns(estimator, sites.columns)
     return found
+
+
+def value_sent(name: str, value: Any) -> dict[str, np.ndarray]:
+    """A summary, or moments, as a site sends it."""
+    return {name: np.frombuffer(value.to_bytes(), np.uint8)}
+
+
+def value_told(answer: Answer, name: str, read: Callable[[np.ndarray], Any], what: str) -> Any:
+    """The same as the server reads it."""
+    data = answer.array(name, (None,), "|u1")
+    try:
+        found = read(data)
+    except ValueError as error:
+        raise answer.refused(f"no valid {what}: {error}") from None
+    answer.check_count(found.n_samples)
+    return found
+
+
+def valid_summary(answer: Answer, private: bool = False) -> Subspace:
+    """The summary in an answer, without names; what it states about privacy counts if asked for."""
+    summary = value_told(answer, "summary", Subspace.from_bytes, "summary")
+    squares = summary.scatter / summary.n_samples
+    answer.check_squares(summary.mean, squares, summary.components.dtype)
+    if private and summary.privacy is None:
+        raise answer.refused("a summary that states nothing about its privacy")
+    privacy = summary.privacy if private else None
+    return summary._replace(site=None, feature_names=None, privacy=privacy)
+
+
+def summary_told(answer: Answer, private: bool = False) -> Subspace:
+    """The summary of a site's rows in an answer, which must fit those of the others."""
+    summary = valid_summary(answer, private)
+    answer.agree("number of features", summary.n_features)
+    answer.agree("centring", summary.centered)
+    return summary
+
+
+def summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
+    """The same, and the number of rows that it stands for."""
+    summary = summary_told(answer)
+    return summary, answer.n_rows(summary.n_samples)[1]

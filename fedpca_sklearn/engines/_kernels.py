@@ -6,7 +6,6 @@ its parts add up. The keys of rows are no sum, they are intersected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -14,15 +13,12 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ..communication import Federation
-from ..vertical import VerticalFederatedKernelPCA, VFedPCA
+from ..vertical import VerticalFederatedKernelPCA
 from ..vertical._vertical_kernels import (
     ColumnClient,
     LinearScores,
-    as_sent,
     energies_of,
-    kernel_operator,
     of_unit_length,
-    part_of,
 )
 from ._columns import (
     KEYS,
@@ -30,19 +26,18 @@ from ._columns import (
     ColumnRounds,
     Parts,
     SiteOperator,
-    bounded,
     check_vectors,
     keys_and_bounds,
     noted,
     own_keys,
-    parts_of,
     period_of,
     refuse_topology,
+    task_of_parts,
 )
 from ._estimators import fit_estimator, site_work
 from ._questions import BEGINNINGS, Given, RefusedError, Task
 from ._secure import Grid, SecureAggregation
-from ._secure_fits import secure_work
+from ._secure_fits import check_needed, secure_work
 from ._sites import Sites
 
 # -------------------------------------------------------------------- at a site
@@ -52,16 +47,9 @@ from ._sites import Sites
 def _(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     refuse_topology(estimator)
     estimator._check_parameters()
-    rank, center = estimator.n_components, estimator.center
-
-    def parts(site, X, U):
-        return parts_of(X, U, center, rank)
-
     asked = _exact(estimator) if estimator.aggregation == "exact" else _agreed(estimator)
-    tasks = {"keys": Task(own_keys, reads=KEYS), **asked}
-    if estimator.projection == "features":
-        tasks["parts"] = Task(parts, reads=OF_ROWS, matched=True, once=True)
-    return tasks
+    parts = task_of_parts(estimator) if estimator.projection == "features" else {}
+    return {"keys": Task(own_keys, reads=KEYS), **asked, **parts}
 
 
 def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
@@ -70,7 +58,8 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     def kernel_part(site, X, landmarks):
         n = len(X)
         m = min(estimator.n_landmarks or n, n)
-        if landmarks.shape != (m,) or not _in_order(landmarks, n):
+        whole = landmarks.shape == (m,) and (landmarks == landmarks // 1).all()
+        if not whole or (np.diff([-1, *landmarks, n]) <= 0).any():
             raise RefusedError(f"landmarks must be {m} different rows, in order")
         client = client_of(estimator, X, landmarks.astype(np.intp), X.shape[1])
         return {"part": client.part(None if m == n else X)}
@@ -89,7 +78,7 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
 
     def period(site, X, found, updates, start, n_columns):
         client = whole(X, n_columns)
-        operator = kernel_operator(client, site, center, method)
+        operator = client.operator(site, center, method.update.endswith("_columns"))
         return period_of(operator, found, updates, start, method, rank)
 
     def energies(site, X, vectors, n_columns):
@@ -113,22 +102,15 @@ def client_of(
     return ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
 
 
-def _in_order(positions: np.ndarray, n: int) -> bool:
-    if (positions != positions // 1).any() or (np.diff(positions) <= 0).any():
-        return False
-    return bool(positions[0] >= 0 and positions[-1] < n)
-
-
 # -------------------------------------------------------------------- at the server
 
 
 class SiteKernel(ColumnClient):
     """A site that owns columns; of its rows the server knows the number."""
 
-
-@kernel_operator.register
-def _(client: SiteKernel, label: int, center: bool, method: VFedPCA) -> SiteOperator:
-    return SiteOperator(label, len(client.columns))
+    def operator(self, label: int, center: bool, of_columns: bool) -> SiteOperator:
+        """Its kernel, which stays there."""
+        return SiteOperator(label, len(self.columns))
 
 
 class ScoresAtSites:
@@ -151,22 +133,6 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
     rounds.rng = check_random_state(estimator.random_state)
     estimator._choose_landmarks(n, rounds)
     rounds.landmarks = estimator.landmarks_
-    shape = n, len(rounds.landmarks)
-
-    def parts(function: Callable, calls: list) -> list[np.ndarray]:
-        """What adds up to squared distances or inner products of rows and landmarks."""
-        read = partial(bounded, name="part", shape=shape)
-        return rounds.ask("kernel_part", read, rounds.landmarks)
-
-    def summed(function: Callable) -> np.ndarray:
-        return rounds.summed("kernel_part", "part", shape, rounds.landmarks)
-
-    rounds.sums |= {part_of: summed}
-    rounds.questions |= {
-        part_of: parts,
-        energies_of: partial(_energies, rounds),
-        as_sent: lambda function, calls: [message for _, message in calls],
-    }
     X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
     clients = [
         SiteKernel(columns, X[0, :0], X[:, :0], kernel)
@@ -178,17 +144,6 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
     if estimator.projection != "features":
         estimator._scorer = ScoresAtSites()
     return noted(estimator, rounds)
-
-
-def _energies(
-    rounds: ColumnRounds, function: Callable, calls: list
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
-    vectors = calls[0][2].T
-    read = partial(bounded, name="energies", shape=(len(vectors),))
-    found = rounds.ask("energies", read, vectors, *rounds.more)
-    for (*_, weight, _), energies in zip(calls, found, strict=True):
-        yield np.zeros(0), weight * energies
 
 
 def _linear(
@@ -206,16 +161,10 @@ def _linear(
 
 @secure_work.register
 def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[str, Task]:
-    needed = {"aggregation": "exact", "projection": "samples"}
-    why = {
-        "aggregation": "the vectors of the sites' own kernels do not add up",
-        "projection": "a combination of columns is the sites' parts side by side, which is no sum",
-    }
-    for name, value in needed.items():
-        if (got := getattr(estimator, name)) != value:
-            raise ValueError(
-                f'{name} must be "{value}" with secure sums: {why[name]}, got {got!r}.'
-            )
+    why = ": the vectors of the sites' own kernels do not add up"
+    check_needed(estimator, "aggregation", "exact", why)
+    why = ": a combination of columns is the sites' parts side by side, which is no sum"
+    check_needed(estimator, "projection", "samples", why)
     if callable(estimator.kernel):
         raise ValueError(
             "kernel must be a name with secure sums: the numbers of a function have no bound, got "

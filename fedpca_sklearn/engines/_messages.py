@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -36,10 +36,6 @@ class Array:
         array, buffer = np.asarray(values, order="C"), BytesIO()
         np.save(buffer, array, allow_pickle=False)
         return cls(buffer.getvalue(), array.shape, str(array.dtype))
-
-    def numpy(self) -> np.ndarray:
-        """The array, of bytes that this party has written."""
-        return np.load(BytesIO(self.data), allow_pickle=False)
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ class Context:
     run_config : dict
         What the server has configured, and therefore knows.
     state : dict of str to dict
-        Records by name, which nobody else reads: numbers, texts and bytes, or arrays.
+        Records by name, which nobody else reads: numbers, texts and bytes.
     """
 
     node_id: int
@@ -215,10 +211,10 @@ class Answer:
         except BadMessageError as error:
             raise self.refused(f"as {name!r} {error}") from None
 
-    def summand(self, name: str, shape: tuple) -> np.ndarray:
+    def summand(self, name: str, shape: tuple, largest: float = LARGEST) -> np.ndarray:
         """The same, of numbers of which those of very many sites can be added up."""
         found = self.array(name, shape)
-        if np.abs(found).max() > LARGEST:
+        if np.abs(found).max() > largest:
             raise self.refused("values that are too large: their sum would overflow")
         return found
 
@@ -259,12 +255,17 @@ class Answer:
         """How many weighted rows there are, and stand for; without weights both are their count."""
         if "rows" not in self.arrays:
             return max(1, round(count)), max(1, round(count))
-        rows = self.array("rows", (2,))
-        for number in rows:
+        weighted, stood_for = self.whole("rows", 2)
+        return weighted, stood_for
+
+    def whole(self, name: str, n: int) -> list[int]:
+        """Whole numbers of rows, or of what is as many."""
+        found = self.array(name, (n,))
+        for number in found:
             self.check_count(number)
-        if (rows != rows // 1).any():
-            raise self.refused(f"rows={rows.tolist()}, expected whole numbers")
-        return int(rows[0]), int(rows[1])
+        if (found != found // 1).any():
+            raise self.refused(f"{name}={found.tolist()}, expected a whole number")
+        return list(map(int, found))
 
 
 def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:
@@ -365,6 +366,12 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def digest_of_arrays(arrays: Iterable[np.ndarray], first: bytes = b"") -> str:
+    """What tells some arrays from all others."""
+    parts = (repr(array.shape).encode() + array.tobytes() for array in arrays)
+    return digest_of(b"".join([first, *parts]))
+
+
 def _is_plain(value: Any) -> bool:
     """Whether a value is a number, a text, bytes, or a list of one of these kinds."""
     if isinstance(value, list):
@@ -387,8 +394,4 @@ def _with_bytes(found: dict[str, Any]) -> Any:
 
 
 class SiteLostError(Exception):
-    """A site that took part in earlier rounds is left out; with the basis that was asked about."""
-
-    def __init__(self, basis: np.ndarray | None = None, n_products: int = 0):
-        super().__init__()
-        self.basis, self.n_products = basis, n_products
+    """A site that took part in earlier rounds is left out."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,24 @@ from ..federated._conditional_fill import (
     entries_of_client,
     fill_in_rounds,
     filled_rows,
-    means_only,
     pooled_means,
-    record_means,
-    take_filled,
     with_covariance,
 )
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
-from ._estimators import know_columns, one_message, rows_sent, site_work, told
+from ._estimators import (
+    know_columns,
+    one_message,
+    rows_sent,
+    site_work,
+    summary_and_rows,
+    told,
+    value_sent,
+    value_told,
+)
 from ._messages import Answer
-from ._questions import Given, RefusedError, Task, check_patterns
+from ._questions import Given, RefusedError, Task, are_few, check_patterns
 from ._rows import dense
 from ._secure import (
     BOUNDS,
@@ -45,7 +51,7 @@ from ._secure import (
     grids_of_second_moments,
     grids_of_sums,
 )
-from ._secure_fits import MAX_FEATURES, symmetric, triangle_about
+from ._secure_fits import check_few_features, symmetric, triangle_about
 from ._sites import SecureSums, Sites
 
 # What questions read.
@@ -72,44 +78,27 @@ def pair_tasks(missing: Any) -> dict[str, Task]:
         )
 
     def pairs(site, X, *, weight, min_rows):
-        _check_rows_of_pairs(X, weight, min_rows)
+        _check_pairs(X, weight, min_rows)
         moments = PairMoments.from_rows(X, sample_weight=weight)
-        sent = {"pairs": np.frombuffer(moments._replace(feature_names=None).to_bytes(), np.uint8)}
-        return sent | rows_sent(X, weight)
+        return value_sent("pairs", moments._replace(feature_names=None)) | rows_sent(X, weight)
 
     return one_message("pairs", pairs, reads=PAIRED, missing=True)
 
 
-def _check_rows_of_pairs(X: Any, weight: np.ndarray | None, min_rows: int) -> None:
+def _check_pairs(X: Any, weight: np.ndarray | None, min_rows: int, of_pattern: Any = None) -> None:
     """Raise where sums, or their differences, are of so few rows that they tell them."""
     counts = PairMoments.from_rows(X if weight is None else X[weight > 0]).counts
     lacking = np.diag(counts)[:, None] - counts  # rows with one column and without another
-    if any(((n > 0) & (n < min_rows)).any() for n in (counts, lacking)):
+    if are_few(min_rows, counts, lacking):
         raise RefusedError(
             f"fewer than {min_rows} rows have a pair of columns, or one column and not another: "
             "their moments would tell them"
         )
 
 
-def _fit_by_pairs(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
-    """Fit an estimator of moments of all sites, or take a batch of each in; None without any."""
-    found = told(estimator, sites, "pairs", _pairs, batch)
-    if not found:
-        return None
-    check_at_most_features(estimator.n_components, next(iter(found.values())).summary.n_features)
-    estimator.communication_ = estimator.communication_.copy()
-    take_pairs(estimator, found.items())
-    return estimator
-
-
 def _pairs(answer: Answer) -> Site:
     """The moments in an answer, which must fit those of the others."""
-    data = answer.array("pairs", (None,), "|u1")
-    try:
-        moments = PairMoments.from_bytes(data)
-    except ValueError as error:
-        raise answer.refused(f"no valid moments: {error}") from None
-    answer.check_count(moments.n_samples)
+    moments = value_told(answer, "pairs", PairMoments.from_bytes, "moments")
     dtype = np.dtype(np.float32 if moments.single else np.float64)
     answer.check_squares(moments.mean, moments.scatter / moments.n_samples, dtype)
     answer.agree("number of features", moments.n_features)
@@ -118,14 +107,6 @@ def _pairs(answer: Answer) -> Site:
 
 
 # -------------------------------------------------------------------- filled rows
-
-
-class _Entries(NamedTuple):
-    """First answer of a site: means of columns, weights of their entries, and of the rows."""
-
-    means: np.ndarray
-    counts: np.ndarray
-    n: float
 
 
 def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
@@ -167,42 +148,37 @@ def _check_few(
     rows = X if weight is None else X[weight > 0]
     check_patterns(rows, min_rows_of_pattern)
     _, there = entries_of_client(None, rows, None)
-    if any(((n > 0) & (n < min_rows)).any() for n in (there, rows.shape[0] - there)):
+    if are_few(min_rows, there, rows.shape[0] - there):
         raise RefusedError(
             f"a column that fewer than min_rows={min_rows} rows have, or have not: what is sent "
             "would tell them"
         )
 
 
-def _fit_by_filling(
-    estimator: FederatedPCA, sites: Sites, read: Callable[[Answer], tuple[Subspace, int]]
-) -> FederatedPCA:
-    """Fit an estimator of rows that sites fill in; ``read(answer)`` has summary and rows.
+def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    """Fit an estimator of rows that sites fill in.
 
     Where a site is lost, the others go on: they were given a model of all, and take no other.
     """
     first = sites.ask("entries", _entries)
     estimator._start()
     know_columns(estimator, sites.columns)
-    means, _ = pooled_means([(site.means, site.counts) for site in first.values()])
-    n = sum(site.n for site in first.values())
+    means, _ = pooled_means([(means, counts) for means, counts, _ in first.values()])
     check_at_most_features(estimator.n_components, len(means))
-    record_means(estimator, len(first), len(means))
 
-    def summarise(query: Subspace) -> tuple[list[str], Seen]:
-        def read_filled(answer: Answer) -> Site:
-            summary, n_rows = read(answer)
-            n = first[answer.site].n
-            if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
-                raise answer.refused("a summary of other rows than those of its first answer")
-            return Site(None, n_rows, summary._replace(site=answer.site))
+    def read_filled(answer: Answer) -> Site:
+        summary, n_rows = summary_and_rows(answer)
+        _, _, n = first[answer.site]
+        if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
+            raise answer.refused("a summary of other rows than those of its first answer")
+        return Site(None, n_rows, summary._replace(site=answer.site))
 
+    def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
         found = sites.ask("filled", read_filled, *_sent(query))
-        take_filled(estimator, found.items())
-        seen, n_rows = ([getattr(first[site], what) for site in found] for what in ("counts", "n"))
-        return list(found), Seen(np.stack(seen), np.array(n_rows))
+        _, counts, n = map(np.array, zip(*map(first.__getitem__, found), strict=True))
+        return found, Seen(counts, n)
 
-    fill_in_rounds(estimator, means_only(means, n), summarise)
+    fill_in_rounds(estimator, len(first), means, sum(n for _, _, n in first.values()), fill)
     return estimator
 
 
@@ -230,8 +206,8 @@ def _query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) ->
         raise RefusedError(f"the model is none of rows: {error}") from None
 
 
-def _entries(answer: Answer) -> _Entries:
-    """The first answer of a site, which must fit those of the others."""
+def _entries(answer: Answer) -> tuple[np.ndarray, np.ndarray, float]:
+    """First answer of a site: means of columns, weights of their entries, and of the rows."""
     means, counts = answer.array("entries", (2, None))
     (n,) = answer.array("count", (1,))
     answer.check_count(n)
@@ -239,7 +215,7 @@ def _entries(answer: Answer) -> _Entries:
     if (counts < 0).any() or (counts > n * (1 + _SAME_WEIGHT)).any():
         raise answer.refused("counts of entries that no rows have")
     answer.check_squares(means, 0.0)
-    return _Entries(means, counts, float(n))
+    return means, counts, float(n)
 
 
 # -------------------------------------------------------------------- secure sums at a site
@@ -251,11 +227,8 @@ def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task
         return _filled_by_sums(estimator, secure)
     pair_tasks(estimator.missing)  # refuses what is neither
 
-    def check(X, weight, min_rows, min_rows_of_pattern):
-        _check_rows_of_pairs(X, weight, min_rows)
-
     def pairs(site, X, mean, *, weight, min_rows):
-        _check_rows_of_pairs(X, weight, min_rows)  # rows may be others than before
+        _check_pairs(X, weight, min_rows)  # rows may be others than before
         own = PairMoments.from_rows(X, sample_weight=weight)
         if mean.shape != own.origin.shape:
             raise RefusedError(f"the mean must have shape {own.origin.shape}, got {mean.shape}")
@@ -268,7 +241,7 @@ def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task
         }
 
     summed = Task(pairs, reads=PAIRED, missing=True, grids=_grids_of_pairs)
-    return {**_first_by_sums(check, PAIRED, False), "pairs": summed}
+    return {**_first_by_sums(_check_pairs, PAIRED, False), "pairs": summed}
 
 
 def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
@@ -305,14 +278,12 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[
     def bounds(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
         d = X.shape[1]
-        if d > MAX_FEATURES:
-            raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features")
+        check_few_features(d)
         means, _ = means_of_columns(X, weight)
-        roots = np.ones(X.shape[0]) if weight is None else np.sqrt(weight)
-        n = float(roots @ roots)
+        w = np.ones(X.shape[0]) if weight is None else weight
         with np.errstate(over="ignore", invalid="ignore"):
-            scatter = np.square(np.nan_to_num(dense(X) - means) * roots[:, None]).sum(axis=0)
-        return {BOUNDS: Bounds.of_numbers(n, d, means, scatter, X.dtype).vector}
+            scatter = w @ np.square(np.nan_to_num(dense(X) - means))
+        return {BOUNDS: Bounds.of_numbers(w.sum(), d, means, scatter, X.dtype).vector}
 
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
@@ -344,82 +315,65 @@ def _grids_of_filled(bounds: Bounds) -> Grids:
 # -------------------------------------------------------------------- secure sums at the server
 
 
-class _Summed:
-    """Means of the columns of all sites, numbers of their entries, and of the rows."""
-
-    def __init__(self, estimator: Any, sums: SecureSums, pairs: bool):
-        d = sums.n_features
-        check_at_most_features(estimator.n_components, d)
-        shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
-        if pairs:
-            shapes["together"] = (d * (d + 1) // 2,)
-        found = sums.sum("entries", shapes)
-        self.seen, (self.n,) = found["counts"], found["count"]
-        (lost,) = np.nonzero(self.seen < 0.5)
-        if len(lost):
-            raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
-        self.mean, self.n_rows = found["sum"] / self.seen, max(1, round(float(self.n)))
-        self.together = symmetric(found["together"], d) if pairs else None
+def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.ndarray, Seen]:
+    """Means of the columns of all sites, and what is there of their rows."""
+    d = sums.n_features
+    check_at_most_features(estimator.n_components, d)
+    shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
+    if pairs:
+        shapes["together"] = (d * (d + 1) // 2,)
+    found = sums.sum("entries", shapes)
+    (lost,) = np.nonzero(found["counts"] < 0.5)
+    if len(lost):
+        raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
+    together = symmetric(found["together"], d) if pairs else None
+    return found["sum"] / found["counts"], Seen(found["counts"][None], found["count"], together)
 
 
-def _fit_by_sums(estimator: Any, sums: SecureSums) -> Any:
-    """Fit an estimator of rows with missing entries by secure sums."""
-    by_filling = isinstance(estimator.missing, ConditionalFill)
-    entries = _Summed(estimator, sums, by_filling)
-    moments = None if by_filling else _summed_pairs(entries, sums)
-    estimator._start()
-    know_columns(estimator, sums.columns)
-    if moments is None:
-        _fill_by_sums(estimator, sums, entries)
-    else:
-        take_pairs(estimator, [(_ALL, Site(None, entries.n_rows, moments))])
-    estimator.communication_ = sums.log
+def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
+    """Fit an estimator of rows with missing entries, or take a batch in; None without any."""
+    filling = isinstance(estimator.missing, ConditionalFill)
+    if isinstance(sites, SecureSums):
+        mean, seen = _entries_of_all(estimator, sites, filling)
+        estimator._start()
+        know_columns(estimator, sites.columns)
+        if filling:
+            return _fill_by_sums(estimator, sites, mean, seen)
+        found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
+    elif filling:
+        return _fit_by_filling(estimator, sites)
+    elif not (found := told(estimator, sites, "pairs", _pairs, batch)):
+        return None
+    check_at_most_features(estimator.n_components, sites.n_features)
+    estimator.communication_ = estimator.communication_.copy()
+    take_pairs(estimator, found.items())
     return estimator
 
 
-def fit_missing(
-    estimator: Any, sites: Sites, batch: int | None = None, read: Callable | None = None
-) -> Any:
-    """Fit an estimator of rows with missing entries, or take a batch in; None without any.
-
-    ``read(answer)`` has summary and number of rows that a site has filled.
-    """
-    if isinstance(sites, SecureSums):
-        return _fit_by_sums(estimator, sites)
-    if read is not None and isinstance(estimator.missing, ConditionalFill):
-        return _fit_by_filling(estimator, sites, read)
-    return _fit_by_pairs(estimator, sites, batch)
-
-
-def _summed_pairs(entries: _Summed, sums: SecureSums) -> Any:
+def _summed_pairs(sums: SecureSums, mean: np.ndarray, n: float) -> Site:
     """Moments of the pairs of columns of all sites."""
-    d = len(entries.mean)
+    d = len(mean)
     m = d * (d + 1) // 2
-    found = sums.sum("pairs", {"counts": (m,), "rest": (d * d,), "products": (m,)}, entries.mean)
+    found = sums.sum("pairs", {"counts": (m,), "rest": (d * d,), "products": (m,)}, mean)
     counts, products = (symmetric(found[name], d) for name in ("counts", "products"))
     rest = found["rest"].reshape(d, d) / np.maximum(counts, 1e-9)
-    return PairMoments._trusted(
-        counts=counts,
-        means=rest,
-        products=products - counts * rest * rest.T,
-        origin=entries.mean,
-        n_samples=float(entries.n),
-        feature_names=None,
-        site=None,
-        sites=(),
-        single=sums.dtype == np.float32,
-    )
+    values = {"counts": counts, "means": rest, "products": products - counts * rest * rest.T}
+    about = {"origin": mean, "n_samples": n, "single": sums.dtype == np.float32}
+    names = {"feature_names": None, "site": None, "sites": ()}
+    moments: Any = PairMoments._trusted(**values, **about, **names)
+    return Site(None, max(1, round(n)), moments)
 
 
-def _fill_by_sums(fitted: FederatedPCA, sums: SecureSums, entries: _Summed) -> None:
+def _fill_by_sums(
+    fitted: FederatedPCA, sums: SecureSums, mean: np.ndarray, seen: Seen
+) -> FederatedPCA:
     """Let the sites fill their rows in, and add up moments of them, over rounds."""
-    record_means(fitted, 1, len(entries.mean))
+    n = float(seen.rows[0])
 
-    def summarise(query: Subspace) -> tuple[list[str], Seen]:
-        n, arguments = float(entries.n), _sent(query)
-        told = triangle_about(fitted, sums, query.mean, n, kind="filled", arguments=arguments)
-        summary = subspace_of(told.triangle, sums.dtype)
-        take_filled(fitted, [(_ALL, Site(None, entries.n_rows, summary))])
-        return [_ALL], Seen(entries.seen[None], np.array([entries.n]), entries.together)
+    def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
+        told = triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
+        found = Site(None, max(1, round(n)), subspace_of(told.triangle, sums.dtype))
+        return {_ALL: found}, seen
 
-    fill_in_rounds(fitted, means_only(entries.mean, float(entries.n)), summarise)
+    fill_in_rounds(fitted, 1, mean, n, fill)
+    return fitted

@@ -5,13 +5,10 @@ It is the triangular factor of its rows, or the sums of its columns.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.sparse as sp
 
 from .._kernels.column_moments import ColumnMoments
-from .._kernels.row_moments import SiteMoments
+from .._kernels.pair_moments import means_of_columns
 from .._validation.checks import check_at_most_features
 from ..communication._federation import Message as Size
 from ..federated import DistributedPCA, FederatedScaler
@@ -31,7 +28,7 @@ from ._estimators import (
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, pair_tasks
 from ._private_scaler import fit_private_scales, private_scales
-from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._questions import MOMENTS, RefusedError, Task, are_few, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
     Rounds,
@@ -69,7 +66,12 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
     if estimator.missing is not None:
         return fit_missing(estimator, sites, batch)
     if isinstance(sites, SecureSums):
-        return _triangle_of_sums(estimator, sites)
+        sums = triangle_about(estimator, sites, *mean_of_all(estimator, sites))
+        estimator._start()
+        know_columns(estimator, sites.columns)
+        estimator._merge_step({"all sites": (sums.triangle, sums.triangle.n_rows, sites.dtype)})
+        sums.check(estimator)
+        return estimator
     found = told(estimator, sites, "factor", _triangle, batch)
     if not found:
         return None
@@ -111,17 +113,6 @@ def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
     return work_of_second_moments(estimator)
 
 
-def _triangle_of_sums(estimator: DistributedPCA, sums: SecureSums) -> DistributedPCA:
-    summed = triangle_about(estimator, sums, *mean_of_all(estimator, sums))
-    found = summed.triangle
-    estimator._start()
-    know_columns(estimator, sums.columns)
-    estimator._merge_step({"all sites": (found, found.n_rows, sums.dtype)})
-    summed.check(estimator)
-    estimator.communication_ = sums.log
-    return estimator
-
-
 # -------------------------------------------------------------------- FederatedScaler
 
 
@@ -131,8 +122,9 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
         return private_scales(estimator.mechanism)
 
     def moments(site, X, *, weight, min_rows):
-        there = _n_entries(X if weight is None else X[weight > 0])
-        if ((there > 0) & (there < min_rows)).any():  # their mean would tell them
+        with np.errstate(over="ignore", invalid="ignore"):
+            _, there = means_of_columns(X if weight is None else X[weight > 0], None)
+        if are_few(min_rows, there):  # their mean would tell them
             raise RefusedError(f"a column with fewer than min_rows={min_rows} entries")
         return {"moments": np.stack(local_moments(site, X, weight))}
 
@@ -146,27 +138,15 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> Fed
     if estimator.mechanism is not None:
         return fit_private_scales(estimator, sites)
     if isinstance(sites, SecureSums):
-        return _moments_of_sums(estimator, sites)
-    found = told(estimator, sites, "moments", _moments_told, batch)
-    return _with_moments(estimator, found) if found else None
-
-
-def _with_moments(scaler: FederatedScaler, found: dict[str, ColumnMoments]) -> FederatedScaler:
-    """Scaler that has taken in what sites sent."""
-    scaler.n_features_in_ = len(next(iter(found.values())).mean)
-    scaler._show(list(found), found.values())
-    scaler.communication_.record(found.values())
-    return scaler
-
-
-def _n_entries(X: Any) -> np.ndarray:
-    """Entries of each column that are not missing."""
-    missing = (
-        sp.csr_array((np.isnan(X.data), X.indices, X.indptr), X.shape)
-        if sp.issparse(X)
-        else np.isnan(X)
-    )
-    return X.shape[0] - np.asarray(missing.sum(axis=0)).ravel()
+        found = {"all sites": _moments_of_sums(sites)}
+        estimator._start()
+        estimator.communication_ = sites.log
+    elif not (found := told(estimator, sites, "moments", _moments_told, batch)):
+        return None
+    estimator.n_features_in_ = sites.n_features
+    estimator._show(list(found), found.values())
+    estimator.communication_.record(found.values())
+    return estimator
 
 
 def _moments_told(answer: Answer) -> ColumnMoments:
@@ -185,32 +165,25 @@ def _moments_told(answer: Answer) -> ColumnMoments:
     return found
 
 
-def _squares(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
-    check_mean(mean, len(own.mean), True)
-    rest = own.deviation(mean)
-    return {
-        "scatter": own.column_scatter + rest**2 / own.n_samples,
-        "rest": rest,
-        "count": np.array([own.n_samples]),
-    }
-
-
 @secure_work.register
 def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_scales(estimator.mechanism, secure)
-    squares = Task(_squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**tasks_of_moments(by_column=True), "squares": squares}
+
+    def squares(site, own, mean):
+        check_mean(mean, len(own.mean), True)
+        rest, n = own.deviation(mean), own.n_samples
+        return {"scatter": own.column_scatter + rest**2 / n, "rest": rest, "count": np.array([n])}
+
+    task = Task(squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
+    return {**tasks_of_moments(by_column=True), "squares": task}
 
 
-def _moments_of_sums(estimator: FederatedScaler, sums: SecureSums) -> FederatedScaler:
+def _moments_of_sums(sums: SecureSums) -> ColumnMoments:
     mean, _ = moments_by_sum(Rounds(sums), [])
     shapes = {"scatter": mean.shape, "rest": mean.shape, "count": (1,)}
     found = sums.sum("squares", shapes, mean)
     (n,), rest = found["count"], found["rest"]
     about = mean + rest / n
     squares = np.maximum(found["scatter"] - rest**2 / n, 0.0)
-    moments = ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)
-    estimator._start()
-    estimator.communication_ = sums.log
-    return _with_moments(estimator, {"all sites": moments})
+    return ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)

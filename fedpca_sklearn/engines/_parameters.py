@@ -6,6 +6,7 @@ import ast
 import hashlib
 import inspect
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -166,12 +167,8 @@ def stated(estimator: Any) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "estimator": type(estimator).__name__, "parameters": texts}
 
 
-def check_same_estimator(
-    message: Message, estimator: Any, secure: bool, own_stated: Mapping[str, Any]
-) -> None:
+def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None:
     """Raise unless a question is for the estimator of the site, as far as its tasks read it.
-
-    ``own_stated`` is what `stated` has of the estimator.
 
     Raises
     ------
@@ -189,11 +186,12 @@ def check_same_estimator(
     name, asked = type(estimator).__name__, config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    own, theirs = _read(own_stated["parameters"]), _read(config.get("parameters"))
+    own, theirs = parameters_of(estimator), _read(config.get("parameters"))
     of_server = _of_the_server(estimator, secure)
     names = own.keys() | theirs.keys()
     differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}
-    differ = {name for name in differ if not _parents(name) & (differ | of_server)}
+    whole = differ | of_server  # not named where what it is a part of is
+    differ = {n for n in differ if not whole & {n[: m.start()] for m in re.finditer("__", n)}}
     if differ:
         named = "; ".join(
             f"{name} is {_shortened(own.get(name))}, got {_shortened(theirs.get(name))}"
@@ -229,12 +227,6 @@ def _of_the_server(estimator: Any, secure: bool) -> set[str]:
     if isinstance(estimator, OnlineDistributedPCA) and secure:
         found -= {"weighting"}
     return found
-
-
-def _parents(name: str) -> set[str]:
-    """The parameters whose part a parameter is: of a__b__c a and a__b."""
-    parts = name.split("__")
-    return {"__".join(parts[:n]) for n in range(1, len(parts))}
 
 
 def _read(parameters: Any) -> Mapping[str, str]:

@@ -35,7 +35,6 @@ from ..federated._private import (
 from ..privacy import Mechanism, PrivacyNoiseWarning
 from ..privacy._accounts import Account, Accounts
 from ..privacy._mechanism import Terms
-from ..privacy._rows import ClippedRows
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
@@ -49,11 +48,6 @@ from ._sites import SecureSums, Sites
 DEVIATIONS = 64
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
-
-
-def _clipped(X: Any, terms: Terms) -> ClippedRows:
-    """Rows as they may be used."""
-    return ClippedRows.of(X, terms.center, terms.row_norm)
 
 
 # -------------------------------------------------------------------- messages of single sites
@@ -89,33 +83,16 @@ def private_rounds(
 
     ``products(site, d, *arguments)`` and ``variances`` make checked queries.
     """
-    mechanism, n_products = estimator.mechanism, estimator.n_rounds + 1
-
-    def client(X: Any, who: Site) -> PrivateClient:
-        d = X.shape[1]
-        costs = mechanism.costs(d, n_products)
-        terms = mechanism.terms(X, costs)
-        rows, total = _clipped(X, terms), np.zeros(d)
-        if costs.mean is not None:
-            mu2 = mechanism.cost(costs, d, 0)
-            make = partial(mechanism.noisy_sum, rows.sum(), terms)
-            total = who.release("sum", mechanism, mu2, make)
-        return PrivateClient(who.name, rows, mechanism, terms, (), total)
+    releases = Releases(estimator.mechanism, estimator.n_rounds + 1)
 
     def moments(site, X, *, who):
-        message = client(X, who).moments()
-        who.state_spent(mechanism)
-        return {"message": message}
+        return {"message": releases.client(X, who).moments()}
 
     def released(query_of):
         @wraps(query_of, updated=())
         def work(site, X, *arguments, who):
-            d = X.shape[1]
-            query, asked = query_of(site, d, *arguments), client(X, who)
-            mu2 = mechanism.cost(asked.terms.costs._replace(mean=None), d)
-            make = partial(query.released, asked)
-            release = who.release(query.kind, mechanism, mu2, make, query.V)
-            return {"message": query.about_mean(asked, release)}
+            query, client = query_of(site, X.shape[1], *arguments), releases.client(X, who)
+            return {"message": query.about_mean(client, releases.product(query, client, who))}
 
         return work
 
@@ -149,25 +126,28 @@ def announced(site: str, X: Any) -> dict[str, np.ndarray]:
 
 
 class Releases:
-    """What a site adds to secure sums, charged to its ledger."""
+    """What a site releases: messages, or with ``secure`` what it adds to secure sums."""
 
-    def __init__(self, mechanism: Mechanism, secure: SecureAggregation, n_products: int):
-        self.mechanism, self.n_products = mechanism, n_products
-        self.n_shares = secure.threshold if mechanism.trust == "sum" else 1
+    def __init__(
+        self, mechanism: Mechanism, n_products: int, secure: SecureAggregation | None = None
+    ):
+        self.mechanism, self.n_products, self.secure = mechanism, n_products, secure
+        self.n_shares = secure.threshold if secure and mechanism.trust == "sum" else 1
 
     def task(self, work: Callable, times: int = 1) -> Task:
         """A release that is added up."""
         return Task(work, times, reads=CLIPPED, grids=self.grids)
 
-    def terms(self, d: int) -> Terms:
-        """Bounds of the rows and the noise of one site."""
-        share = 1 / self.mechanism.n_releases
+    def terms(self, X: Any) -> Terms:
+        """Bounds of the rows and the noise of one site; of sums they do not depend on the rows."""
+        share, d = 1 / self.mechanism.n_releases, X.shape[1]
         costs = self.mechanism.costs(d, self.n_products, share)
-        return self.mechanism.terms(np.empty((0, d)), costs, self.n_shares)
+        rows = X if self.secure is None else np.empty((0, d))
+        return self.mechanism.terms(rows, costs, self.n_shares)
 
     def grids(self, bounds: Bounds) -> dict[str, Grid]:
         """Grids of what the sites add up, which their bounds and public numbers tell."""
-        n, terms = 2.0**bounds.rows, self.terms(bounds.n_features)
+        n, terms = 2.0**bounds.rows, self.terms(np.empty((0, bounds.n_features)))
         products = n * terms.row_norm**2 + DEVIATIONS * terms.product_std
         total = n * terms.row_norm
         if terms.costs.mean is not None:
@@ -176,33 +156,36 @@ class Releases:
         noise = math.isfinite(self.mechanism.epsilon)  # which is on a grid
         return {name: Grid(exponent_of(bound), exact=noise) for name, bound in of.items()}
 
+    def client(self, X: Any, who: Site, total: np.ndarray | None = None) -> PrivateClient:
+        """The site as a client that has released the sum of its rows, or another ``total``."""
+        terms, mechanism = self.terms(X), self.mechanism
+        rows = terms.clipped(X)
+        if total is None and terms.costs.mean is not None:
+            make = partial(mechanism._noisy, rows.sum(), terms.mean_std)
+            total = self.release(who, "sum", terms.costs, make, X.shape[1], 0)
+        who.state_spent(mechanism)
+        total = np.zeros(X.shape[1]) if total is None else total
+        return PrivateClient(who.name, rows, mechanism, terms, (), total)
+
     def moments(self, site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
         """Sum of the rows about the public centre, and their number."""
-        n, d = X.shape
-        terms, total = self.terms(d), np.zeros(d)
-        if terms.costs.mean is not None:
-            mu2 = self.mechanism.cost(terms.costs, d, 0, self.n_shares)
+        return {"sum": self.client(X, who).total, "count": np.array([float(X.shape[0])])}
 
-            def make(rng: np.random.Generator) -> np.ndarray:
-                return self.mechanism._noisy(_clipped(X, terms).sum(), terms.mean_std, rng)
+    def product(self, query: Any, client: PrivateClient, who: Site) -> np.ndarray:
+        """One release of a product with the second moment."""
+        make, costs = partial(query.released, client), client.terms.costs._replace(mean=None)
+        return self.release(who, query.kind, costs, make, len(client.total), 1, query.V)
 
-            total = self.release(who, Moments.kind, mu2, make)
-        who.state_spent(self.mechanism)
-        return {"sum": total, "count": np.array([float(n)])}
-
-    def product(self, who: Site, kind: str, d: int, make: Callable) -> dict[str, np.ndarray]:
-        """One release of the second moment, or of a product with it."""
-        costs = self.terms(d).costs._replace(mean=None)
-        mu2 = self.mechanism.cost(costs, d, n_shares=self.n_shares)
-        return {"products": self.release(who, kind, mu2, make)}
-
-    def release(self, who: Site, kind: str, mu2: float, make: Callable) -> np.ndarray:
-        """A release of its own, whatever was released before."""
-        new = np.frombuffer(os.urandom(32), np.uint8)
-        return who.release(kind, self.mechanism, mu2, make, new)
+    def release(
+        self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
+    ) -> np.ndarray:
+        """A release of n products, to sums of its own whatever was released before."""
+        mu2 = self.mechanism.cost(costs, d, n, self.n_shares)
+        new = () if self.secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
+        return who.release(kind, self.mechanism, mu2, make, *(new or of))
 
     def first(self) -> dict[str, Task]:
-        """What begins a fit."""
+        """What begins a fit by sums."""
         return {
             "bounds": Task(announced, reads="summary"),
             Moments.kind: self.task(self.moments),
@@ -211,18 +194,18 @@ class Releases:
 
 def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
     """What a site adds to the one sum of `FederatedPCA` with a mechanism."""
-    releases = Releases(estimator.mechanism, secure, 1)
+    releases = Releases(estimator.mechanism, 1, secure)
 
     def second_moments(site, X, *, who):
         d = X.shape[1]
-        terms = releases.terms(d)
+        client = releases.client(X, who, np.zeros(d))
 
         def make(rng: np.random.Generator) -> np.ndarray:
-            rows = _clipped(X, terms)
-            columns = estimator.mechanism.noisy_columns(rows, slice(0, d), terms, rng)
+            columns = estimator.mechanism.noisy_columns(client.rows, slice(0, d), client.terms, rng)
             return columns[np.triu_indices(d)]
 
-        return releases.product(who, "second_moments", d, make)
+        costs = client.terms.costs._replace(mean=None)
+        return {"products": releases.release(who, "second_moments", costs, make, d, 1)}
 
     return {**releases.first(), "second_moments": releases.task(second_moments)}
 
@@ -231,16 +214,14 @@ def private_sums_of_rounds(
     estimator: FederatedPowerPCA, secure: SecureAggregation
 ) -> dict[str, Task]:
     """What a site adds to the sums of `FederatedPowerPCA` with a mechanism."""
-    releases = Releases(estimator.mechanism, secure, estimator.n_rounds + 1)
+    releases = Releases(estimator.mechanism, estimator.n_rounds + 1, secure)
 
     def released(kind):
         def work(site, X, V, *, who):
             d = X.shape[1]
             check_basis(V, d, min(estimator.n_components or d, d))
-            terms, query = releases.terms(d), kind(V, np.zeros(d))
-            rows = _clipped(X, terms)
-            client = PrivateClient(0, rows, releases.mechanism, terms, (), np.zeros(d))
-            return releases.product(who, kind.kind, d, partial(query.released, client))
+            client = releases.client(X, who, np.zeros(d))
+            return {"products": releases.product(kind(V, np.zeros(d)), client, who)}
 
         return work
 
@@ -254,7 +235,7 @@ def private_sums_of_rounds(
 class PrivateSums(Rounds):
     """Rounds of secure sums of releases, about the mean of all."""
 
-    def __init__(self, sums: SecureSums, releases: Releases):
+    def __init__(self, sums: Any, releases: Releases):
         super().__init__(sums)
         self.releases = releases
 
@@ -272,19 +253,19 @@ class PrivateSums(Rounds):
     def _all(self) -> PrivateClient:
         """All sites as one client, whose sum was released."""
         total, rows = self.sum_of_rows, SimpleNamespace(n_rows=self.count)
-        terms = self.releases.terms(len(total))
+        terms = self.releases.terms(total[None])
         return PrivateClient("all sites", rows, self.releases.mechanism, terms, (), total)
 
 
 def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     """Fit `FederatedPCA` with a mechanism by one secure sum of second moments."""
-    mechanism, releases = estimator.mechanism, Releases(estimator.mechanism, sums.secure, 1)
+    mechanism, releases = estimator.mechanism, Releases(estimator.mechanism, 1, sums.secure)
     rounds = PrivateSums(sums, releases)
     count, total = rounds.sum(Moments(), [])[-1], rounds.sum_of_rows
     d = len(total)
     check_at_most_features(estimator.n_components, d)
     above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
-    terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
+    terms, keep = releases.terms(total[None]), private_directions(estimator._directions_needed(), d)
     M, n_rows = iter([symmetric(above, d)]), max(1, round(count))
     known = None if terms.costs.mean is None else total
     summary = mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
@@ -292,5 +273,4 @@ def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     summary = summary._replace(privacy=stated(mechanism, mu2))
     fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
     fitted.set_params(**estimator.get_params(deep=False))
-    fitted.communication_ = sums.log
     return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.names)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from .._kernels import linalg
 from .._kernels.observed import rows_of_patterns
 from .._kernels.tolerances import GIVEN_BASIS_TOL
-from ._messages import BadMessageError, Context, Message, read_array
+from ._messages import BadMessageError, Context, Message, digest_of_arrays, read_array
 from ._site_policy import RefusedError
 
 # Times that a run may begin: once, and again where the server lost another site.
@@ -184,7 +183,9 @@ def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Questio
         if arrays := given.of(*arguments):
             take(context, "run" if batch is None else "batch", given, arrays)
     for place in (task.fixed,) if isinstance(task.fixed, int) else task.fixed or ():
-        hold(context, f"argument {place}", arguments[place])
+        digest = digest_of_arrays([arguments[place]])
+        if context.state[RUN].setdefault(f"fixed argument {place}", digest) != digest:
+            raise RefusedError(f"argument {place} must stay the same until the server begins anew")
     return Question(arguments, batch, keys)
 
 
@@ -203,8 +204,13 @@ def count_question(
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id)}, {}
     task = tasks[kind]
-    if batch is not None:
-        _take_turn(run, task, batch)
+    last = run.get("number")
+    if batch is not None and task.begins and (last is None or batch == last + 1):
+        for name in [name for name in run if name.startswith("given batch ")]:
+            del run[name]
+        run |= {"number": batch, "batch": 0}  # a run starts with any batch
+    elif batch not in (None, last):
+        raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
     if task.begins or kind == next(iter(tasks)):
         if "ended" in run:
             raise RefusedError(f"a run does not begin again after {run['ended']!r}")
@@ -224,38 +230,15 @@ def count_question(
         raise RefusedError(f"more than {task.times} questions of the kind {kind!r}")
 
 
-def _take_turn(run: dict[str, Any], task: Task, batch: int) -> None:
-    """Raise unless a batch is the last one or, to begin with, the next; a run starts with any."""
-    last = run.get("number")
-    if task.begins and (last is None or batch == last + 1):
-        for name in [name for name in run if name.startswith("given batch ")]:
-            del run[name]
-        run |= {"number": batch, "batch": 0}
-    elif batch != last:
-        raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
-
-
-def hold(context: Context, name: str, argument: np.ndarray) -> None:
-    """Raise if what stays the same until the server begins anew is another than before."""
-    digest = _digest([argument])
-    if context.state[RUN].setdefault(f"fixed {name}", digest) != digest:
-        raise RefusedError(f"{name} must stay the same until the server begins anew")
-
-
 def take(context: Context, scope: str, given: Given, arrays: Sequence[np.ndarray]) -> None:
     """Raise if the server gives more than it may in a run or about a batch, its scope."""
     run = context.state[RUN]
-    digest, name = _digest(arrays), f"given {scope} {given.name}"
+    digest, name = digest_of_arrays(arrays), f"given {scope} {given.name}"
     known: list[str] = list(run.get(name, []))
     if digest not in known and len(known) == given.most:
         most = "one" if given.most == 1 else given.most
         raise RefusedError(f"a {scope} has {most} {given.name} in all its beginnings, got another")
     run[name] = [*dict.fromkeys([*known, digest])]
-
-
-def _digest(arrays: Iterable[np.ndarray]) -> str:
-    parts = (repr(array.shape).encode() + array.tobytes() for array in arrays)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def check_mean(mean: np.ndarray, d: int, center: bool) -> None:
@@ -264,6 +247,11 @@ def check_mean(mean: np.ndarray, d: int, center: bool) -> None:
         raise RefusedError(f"the mean must have shape ({d},), got {mean.shape}")
     if not center and mean.any():
         raise RefusedError("the mean must be zero with center=False")
+
+
+def are_few(least: int, *numbers: np.ndarray) -> bool:
+    """Whether some sum is of rows, but of so few that it tells them."""
+    return any(((n > 0) & (n < least)).any() for n in numbers)
 
 
 def check_patterns(X: Any, least: int | None) -> None:

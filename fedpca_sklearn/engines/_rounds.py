@@ -29,7 +29,7 @@ from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_m
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._secure_fits import Rounds, names_in, secure_work, sums_of
 from ._site_policy import Site
-from ._sites import SecureSums, Sites
+from ._sites import Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"
@@ -116,7 +116,8 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_rounds(estimator, *(asking(q, **how) for q in (TimesScatter, Variances)))
     of: Any = partial(of_query, **how)
-    turned = None if estimator.local_steps == 1 else _turned
+    # of bases that are added up, after local steps
+    turned = None if estimator.local_steps == 1 else lambda b: {"products": Grid(b.rows + 1)}
     return {
         "moments": of(Moments),
         "times_scatter": of(TimesScatter, estimator.n_rounds, fixed=1, grids=turned),
@@ -129,11 +130,6 @@ def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task
     if estimator.mechanism is not None:
         return private_sums_of_rounds(estimator, secure)
     return sums_of(site_work(estimator))
-
-
-def _turned(bounds: Bounds) -> Grids:
-    """Grids of bases that are added up, after local steps."""
-    return {"products": Grid(bounds.rows + 1)}
 
 
 @site_work.register
@@ -210,13 +206,14 @@ class SiteRounds(Rounds):
     """Rounds of sums, whose messages come from sites, or which are secure."""
 
     n_products, n_rows = 0, 0.0
+    basis: np.ndarray | None = None  # that was asked about last
 
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
-        read = partial(self._read, query)
-        messages = self.sites.ask(query.kind, read, *query.arguments, spent=self.sites.private)
-        if not isinstance(query, Moments) and len(messages) < len(clients):
-            raise SiteLostError(getattr(query, "V", None), self.n_products)
+        read, self.basis = partial(self._read, query), getattr(query, "V", None)
+        there = () if isinstance(query, Moments) else [label for label, *_ in clients]
+        how: Any = {"spent": self.sites.private, "there": there}
+        messages = self.sites.ask(query.kind, read, *query.arguments, **how)
         self.n_products += isinstance(query, TimesScatter)
         yield from messages.values()
 
@@ -287,24 +284,18 @@ def power_by_rounds(
 def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     if estimator.mechanism is None:
         return power_by_rounds(estimator, SiteRounds(sites))
-    if isinstance(sites, SecureSums):
-        return _by_private_sums(estimator, sites)
+    releases = Releases(estimator.mechanism, estimator.n_rounds + 1, sites.secure)
     start, n_done, fitted = None, 0, None
     while fitted is None:
+        rounds: Any = PrivateSums(sites, releases) if sites.secure else SiteRounds(sites)
         try:
-            fitted = power_by_rounds(clone(estimator), SiteRounds(sites), start, n_done)
-        except SiteLostError as lost:  # what was spent is spent: the others go on
-            start, n_done = lost.basis, n_done + lost.n_products
-    d, mechanism = fitted.components_.shape[1], fitted.mechanism
-    terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, fitted.n_rounds + 1))
+            fitted = power_by_rounds(clone(estimator), rounds, start, n_done)
+        except SiteLostError:
+            if sites.secure:
+                raise
+            start, n_done = rounds.basis, n_done + rounds.n_products  # what was spent is spent
+    terms = releases.terms(fitted.components_[:0])
     return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))
-
-
-def _by_private_sums(estimator: FederatedPowerPCA, sums: SecureSums) -> FederatedPowerPCA:
-    releases = Releases(estimator.mechanism, sums.secure, estimator.n_rounds + 1)
-    fitted = power_by_rounds(estimator, PrivateSums(sums, releases))
-    terms = releases.terms(fitted.components_.shape[1])
-    return shown(fitted, sums, message_of_noise(fitted, terms, len(sums.names)))
 
 
 @fit_estimator.register

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from sklearn.utils.validation import _get_feature_names
 
 from .._base.sources import is_stream, iter_batches
-from .._kernels.row_moments import SiteMoments
-from .._validation.checks import check_finite, check_rows, check_weight, is_integer, is_real
-from .._validation.containers import as_rows, checked_array
+from .._validation.arrays import in_numpy
+from .._validation.checks import check_rows, check_weight, is_integer, is_real
+from .._validation.containers import as_rows
 from .._validation.texts import composed
 from ._messages import OVER
 from ._questions import NOTHING, Question, RefusedError, Task, taken_by
@@ -41,13 +41,13 @@ class HashedKeys(NamedTuple):
         """Rows that have the keys that a server says are common, in its order."""
         if common.ndim != 2 or common.shape[1] != KEY_BYTES:
             raise RefusedError(f"keys must have shape (n, {KEY_BYTES}), got {common.shape}")
-        at = {key: i for i, key in enumerate(_rows(self.hashes))}
-        wanted = _rows(common)
-        if sorted(set(wanted)) != wanted:
+        if not np.array_equal(sorted_keys(common), common):
             raise RefusedError("common keys must be sorted and differ")
-        if not at.keys() >= set(wanted):
+        at = {key.tobytes(): i for i, key in enumerate(self.hashes)}
+        found = [at.get(key.tobytes(), -1) for key in common]
+        if -1 in found:
             raise RefusedError("common keys must be keys of the site")
-        return np.array([at[key] for key in wanted])
+        return np.array(found)
 
 
 def hashed_keys(keys: Any, salt: Any, n: int, public: Iterable[Any] = ()) -> HashedKeys:
@@ -88,21 +88,14 @@ def _text(key: Any) -> str:
 
 
 def sorted_keys(hashes: np.ndarray) -> np.ndarray:
-    """Hashed keys in an order that tells nothing about that of the rows."""
-    return _as_array(sorted(_rows(hashes)))
+    """Hashed keys in an order that tells nothing about that of the rows, each once."""
+    return np.unique(hashes, axis=0)
 
 
 def common_keys(of_sites: Sequence[np.ndarray]) -> np.ndarray:
-    """Hashed keys that all sites have, sorted, of shape (n, 32)."""
-    return _as_array(sorted(set.intersection(*(set(_rows(hashes)) for hashes in of_sites))))
-
-
-def _rows(hashes: np.ndarray) -> list[bytes]:
-    return [row.tobytes() for row in hashes]
-
-
-def _as_array(rows: list[bytes]) -> np.ndarray:
-    return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, KEY_BYTES)
+    """Hashed keys that all sites have, sorted, of shape (n, 32); a site has none twice."""
+    found, n = np.unique(np.concatenate(of_sites), axis=0, return_counts=True)
+    return found[n == len(of_sites)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +169,6 @@ class AskedRows:
         if w is not None and w.sum() < 1:
             raise RefusedError("sample_weight has a sum below 1")
 
-    def as_moments(self) -> AskedRows:
-        """The same, with moments in place of the rows and their weights."""
-        return replace(self, X=SiteMoments.of(self.X, self.weight), weight=None)
-
     def answer(self, task: Task, site: Site, arguments: list[np.ndarray]) -> dict[str, Any]:
         """Arrays that the site sends, by name."""
         if self.over:
@@ -196,7 +185,7 @@ class AskedRows:
                     raise RefusedError(f"the estimator takes no {what}")
         if "keys" in names and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
-        more = {name: given[name] for name in names}
+        more = {name: given[name] for name in names & given.keys()}
         return task.work(site.name, self.X, *arguments, **more)
 
 
@@ -214,9 +203,16 @@ def asked_rows(
     public : iterable
         What the server knows, and what is therefore no salt.
     """
-    parts = map(partial(_checked, task=task, public=public), _parts(loaded))
+    checked = map(partial(_checked, task=task, public=public), _parts(loaded))
+    parts = checked if task.batch_rows is None else _cut(checked, task.batch_rows)
     if question.batch is not None or task.batch_rows is not None:
-        return _batch(parts, task, question.batch or 0)
+        part = None
+        for i, part in enumerate(parts):
+            if i == (question.batch or 0):
+                return part
+        if part is None:
+            raise RefusedError("there are fewer rows than a batch has")
+        return replace(part, over=True)
     rows = _stacked(list(parts))
     if question.keys is None:
         return rows
@@ -225,24 +221,11 @@ def asked_rows(
     return replace(rows, X=rows.X[rows.keys.positions(question.keys)], keys=None)
 
 
-def _batch(parts: Iterator[AskedRows], task: Task, batch: int) -> AskedRows:
-    """Batch of a number, or the last one where there are fewer."""
-    part = None
-    for i, part in enumerate(parts if task.batch_rows is None else _cut(parts, task.batch_rows)):
-        if i == batch:
-            return part
-    if part is None:
-        raise RefusedError("there are fewer rows than a batch has")
-    return replace(part, over=True)
-
-
 def _parts(loaded: Any) -> Iterator[SiteRows]:
     """Batches of a site; rows that come in one piece are one."""
     several = isinstance(loaded, (list, tuple)) and loaded and isinstance(loaded[0], SiteRows)
-    if not several and is_stream(loaded):
-        loaded = iter_batches(loaded)
-    elif not several:
-        loaded = [loaded]
+    if not several:
+        loaded = iter_batches(loaded) if is_stream(loaded) else [loaded]
     for part in loaded:
         yield part if isinstance(part, SiteRows) else SiteRows(part)
 
@@ -252,12 +235,7 @@ def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     columns = part.columns
     if columns is None and not isinstance(part.X, np.ndarray):
         columns = _get_feature_names(as_rows(part.X))
-    if task.missing:
-        checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-        X = checked_array(part.X, **checks)
-        check_finite(X, allow_nan=True)
-    else:
-        X = check_rows(part.X)
+    X = check_rows(in_numpy(part.X) if task.missing else part.X, allow_nan=task.missing)
     weight = check_weight(part.sample_weight, X.shape[0])
     keys = None if part.keys is None else hashed_keys(part.keys, part.salt, X.shape[0], public)
     return AskedRows(X, None if columns is None else list(map(str, columns)), weight, keys)

@@ -187,19 +187,14 @@ class Bounds(NamedTuple):
     @property
     def vector(self) -> np.ndarray:
         """As they are announced."""
-        return np.frombuffer(self.text, "<f8")
-
-    @property
-    def text(self) -> bytes:
-        """As they are passed on."""
-        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], "<f8").tobytes()
+        return np.array([self.rows, self.n_features, *self.mean, *self.scatter], "<f8")
 
     @classmethod
     def read(cls, announced: np.ndarray | bytes) -> Bounds:
         """As a site announced them; a ValueError where these are no bounds."""
         vector = np.frombuffer(announced, "<f8")
         exponents, whole = np.delete(vector, 1), np.rint(vector)
-        fits = vector.ndim == 1 and len(vector) >= 4 and not len(vector) % 2
+        fits = len(vector) >= 4 and not len(vector) % 2
         if not fits or (whole != vector).any() or not 1 <= vector[1] < 2**31:
             raise ValueError("bounds must be whole numbers: of rows, columns, mean and scatter")
         if exponents.min() < LEAST or exponents.max() > LARGEST:
@@ -219,18 +214,13 @@ class Bounds(NamedTuple):
         largest = map(np.maximum.reduce, (means, scatters))
         return cls(max(counts), columns[0], *largest)
 
-    def within(self, scale: float | None) -> Bounds:
+    def within(self, scale: float) -> Bounds:
         """Bounds that a public scale allows, with the number of rows, in their place.
 
         A site whose own bounds are larger takes no part, whatever it is asked.
         """
-        if scale is None:
-            return self
         (e,) = _exponents(scale)
-        mean, scatter = (
-            np.full_like(self.mean, -(-(e - self.rows) // 2)),
-            np.full_like(self.scatter, e),
-        )
+        mean, scatter = np.full_like(self.mean, -((self.rows - e) // 2)), self.scatter * 0 + e
         if self.rows > e or (self.mean > mean).any() or (self.scatter > scatter).any():
             raise RefusedError("out of range: the rows are not within the scale")
         return self._replace(mean=mean, scatter=scatter)

@@ -73,6 +73,13 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     return {"bounds": task_of_bounds(), **summed}
 
 
+def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> None:
+    """Raise unless a parameter is what secure sums need."""
+    if (got := getattr(estimator, name)) != wanted:
+        needed = wanted if wanted is None else f'"{wanted}"'
+        raise ValueError(f"{name} must be {needed} with secure sums{why}, got {got!r}.")
+
+
 def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
     """Grids of what a task sends, from the bounds that its author states."""
     largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
@@ -80,8 +87,12 @@ def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
     return {name: Grid(exponent_of(float(bound))) for name, bound in stated.items()}
 
 
-def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, Task]:
     """What a site does by kind of question, those that keys and shares come with included."""
+    if secure is None:
+        return site_work(estimator)
+    from . import _masks  # noqa: F401  an optional dependency
+
     private = getattr(estimator, "mechanism", None) is not None
     if private and not isinstance(estimator, FederatedPCA | FederatedPowerPCA | FederatedScaler):
         raise TypeError(
@@ -90,8 +101,8 @@ def secure_tasks(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
         )
     tasks = secure_work(estimator, secure)
     first = next(iter(tasks.values()))
-    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, batch_rows=first.batch_rows)
-    nothing = replace(nothing, missing=first.missing)
+    how: Any = {"batch_rows": first.batch_rows, "missing": first.missing}
+    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, **how)
     return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
 
 
@@ -103,13 +114,15 @@ def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
     return in_parts(message, names_in(Moments.parts, len(message)))
 
 
-def task_of_bounds(by_column: bool = False) -> Task:
-    """What begins a fit: the bounds of a site."""
+def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
+    """What begins a fit: the bounds of a site, which may have to be of few features."""
 
     def bounds(site, own):
+        if few:
+            check_few_features(len(own.mean))
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
-    return Task(bounds, reads=MOMENTS)
+    return Task(bounds, reads=MOMENTS, **task)
 
 
 def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
@@ -118,10 +131,15 @@ def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
     return {"bounds": task_of_bounds(by_column), Moments.kind: moments}
 
 
-def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
-    d = len(own.mean)
+def check_few_features(d: int) -> None:
+    """Raise where a message would be too large."""
     if d > MAX_FEATURES:
         raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features, not {d}")
+
+
+def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
+    d = len(own.mean)
+    check_few_features(d)
     check_mean(mean, d, True)
     return {
         "products": own.matrix_about(mean)[np.triu_indices(d)],
@@ -192,24 +210,23 @@ def triangle_about(
     mean: np.ndarray,
     count: float,
     kind: str = "second_moments",
-    arguments: tuple[Any, ...] | None = None,
+    *arguments: Any,
 ) -> SummedTriangle:
     """Factor of the rows of all sites, from the sums of second moments about a mean."""
     d, n_rows = len(mean), max(1, round(count))
-    if are_too_many(mean) and adjusts(estimator):
-        raise ValueError(
-            f"scale and partial_out by secure sums take up to {MAX_FEATURES} features, got {d}. "
-            "Without secure sums they take any number, and FederatedScaler finds scales by which "
-            "sites can divide their rows before a fit by secure sums."
+    if d > MAX_FEATURES:
+        others = (
+            "Without secure sums scale and partial_out take any number, and FederatedScaler finds "
+            "scales by which sites can divide their rows before a fit by secure sums."
+            if adjusts(estimator)
+            else "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements "
+            "or tol."
         )
-    if are_too_many(mean):
         raise ValueError(
-            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. "
-            "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements or "
-            "tol."
+            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. {others}"
         )
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
-    found = sums.sum(kind, shapes, *((mean,) if arguments is None else arguments))
+    found = sums.sum(kind, shapes, *(arguments or (mean,)))
     rest, above = found["rest"] / count, np.triu_indices(d)
     scatter, steps = np.zeros((d, d)), np.zeros((d, d))
     scatter[above] = found["products"] - count * np.outer(rest, rest)[above]

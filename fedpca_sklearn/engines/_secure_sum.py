@@ -29,7 +29,7 @@ from ._masks import (
     signed_masks,
     signers,
 )
-from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent
+from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent, read_array
 from ._questions import RUN, RefusedError, taken_by
 from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation
 
@@ -96,7 +96,7 @@ class SiteSums:
         """New keys for one sum; what was left of another is forgotten."""
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
         public = {"mask_key": mask_key, "box_key": box_key}
-        _keep(context, SHARES, {"mask_secret": mask_secret, "box_secret": box_secret, **public})
+        _keep(context, SHARES, mask_secret=mask_secret, box_secret=box_secret, **public)
         return public
 
     def _shares(self, message: Message, context: Context) -> dict[str, Any]:
@@ -120,19 +120,16 @@ class SiteSums:
             else:
                 keys[to] = shared_key(own["box_secret"], box_keys[to])
                 boxes[to] = sealed(keys[to], session, at, to, pair)
-        _keep(
-            context,
-            "masked",
-            {
-                **{"at": at, "threshold": threshold, "session": session, "seed": seed},
-                **{"mask_secret": own["mask_secret"], "mask_keys": mask_keys, "keys": keys},
-                **{"bounds": common.text, "own_shares": own_shares},
-            },
-        )
-        signed = b""
-        if self.secure.identity is not None:
-            signed = signature(self.secure.identity(context.given)[0], session, at)
-        return {"boxes": boxes, "signature": signed}
+        secret, all_bounds = own["mask_secret"], common.vector.tobytes()
+        about = {"at": at, "threshold": threshold, "session": session, "bounds": all_bounds}
+        secrets = {"seed": seed, "mask_secret": secret, "keys": keys, "own_shares": own_shares}
+        _keep(context, "masked", mask_keys=mask_keys, **about, **secrets)
+        if self.secure.identity is None:
+            return {"boxes": boxes, "signature": b""}
+        return {
+            "boxes": boxes,
+            "signature": signature(self.secure.identity(context.given)[0], session, at),
+        }
 
     def _checked_threshold(self, mask_keys: list, box_keys: list, threshold: Any) -> int:
         """The number of sites that unmask a sum of those with these keys, if all are acceptable."""
@@ -164,7 +161,7 @@ class SiteSums:
         names, _ = taken_by(task.work)
         if "mean" in names:
             place = names.index("mean") + task.batches + task.matched
-            bounds.check_mean(arguments[str(place)].numpy())
+            bounds.check_mean(read_array(arguments[str(place)]))
         seed, grids = question_of(b"", kind, bits, arguments), task.grids(bounds)
         how, words = (bits, len(keys)), []
         for name, sent in sorted(numbers.items()):
@@ -178,8 +175,7 @@ class SiteSums:
         peers = [*range(at), *range(at + 1, len(keys))]
         integers += signed_masks(own["mask_secret"], at, keys, peers, question, n)
         shares = {"seed_shares": seed_shares, "key_shares": key_shares}
-        known = {"at": at, "threshold": own["threshold"], "signers": others}
-        _keep(context, UNMASK, {**known, **shares})
+        _keep(context, UNMASK, at=at, threshold=own["threshold"], signers=others, **shares)
         return integers
 
     def _check_restarts(self, context: Context, kind: str) -> None:
@@ -188,9 +184,9 @@ class SiteSums:
         # each batch is a fit of its own
         run = f"{context.run_id} {context.state[RUN].get('number', '')}"
         begun = fits["begun"] if fits.get("run") == run else 0
-        if kind != first and not begun:
-            raise RefusedError(f"a fit begins with {first!r}")
         if kind != first:
+            if not begun:
+                raise RefusedError(f"a fit begins with {first!r}")
             return
         context.state[_FITS] = {"run": run, "begun": begun + 1}
         if begun > self.secure.restarts:
@@ -201,10 +197,9 @@ class SiteSums:
         if self.secure.identity is None:
             return []
         signatures = _texts(message.config, "signatures")
-        _, known = self.secure.identity(context.given)
-        found = None
-        if len(signatures) == len(own["mask_keys"]):
-            found = signers(own["session"], own["at"], signatures, known)
+        known = self.secure.identity(context.given)[1]
+        whole = len(signatures) == len(own["mask_keys"])
+        found = signers(own["session"], own["at"], signatures, known) if whole else None
         if found is None:
             raise RefusedError("all other sites must have signed the keys, with keys known here")
         return found
@@ -222,7 +217,10 @@ class SiteSums:
         if at not in sent or len(sent) < threshold:
             raise RefusedError(f"this site and {threshold - 1} others must have sent numbers")
         if own["signers"]:
-            _check_same_sites(context, sorted(own["signers"][i] for i in sent))
+            sites, fits = sorted(own["signers"][i] for i in sent), context.state[_FITS]
+            if fits.get("sites", sites) != sites:  # the difference would be a site's
+                raise RefusedError("a sum is over other sites than the fit began with")
+            context.state[_FITS] = {**fits, "sites": sites}
         shares = [own["seed_shares" if i in sent else "key_shares"][i] for i in range(n)]
         return {"shares": shares, **self._keys(message, context)}
 
@@ -252,15 +250,7 @@ def _common_bounds(context: Context, bounds: list[bytes], at: int, n: int) -> Bo
         raise RefusedError(str(error)) from None
 
 
-def _check_same_sites(context: Context, sites: list[bytes]) -> None:
-    """Raise if a sum is of other sites than earlier ones of the fit; the difference is a site's."""
-    fits = context.state[_FITS]
-    if fits.get("sites", sites) != sites:
-        raise RefusedError("a sum is over other sites than the fit began with")
-    context.state[_FITS] = {**fits, "sites": sites}
-
-
-def _keep(context: Context, stage: str, values: dict[str, Any]) -> None:
+def _keep(context: Context, stage: str, **values: Any) -> None:
     """Keep what the next stage of a sum needs, in the state of the node, which stays there."""
     context.state[_SUM] = {"stage": stage, "run": str(context.run_id), **values}
 
@@ -315,13 +305,11 @@ class Session:
             check_room(n, self.bits)
             self.threshold = sites.secure.needed(n)
             self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
-            bounds = [sites.announced[name].text for name in keys]
-            config = {
-                **{"mask_keys": self.mask_keys, "box_keys": self.box_keys},
-                **{"threshold": self.threshold, "bounds": bounds},
-            }
-            read = partial(_boxes_in, n)
-            shared = sites.ask(SHARES, read, configs=dict.fromkeys(keys, config))
+            bounds = [sites.announced[name].vector.tobytes() for name in keys]
+            config = {"mask_keys": self.mask_keys, "box_keys": self.box_keys, "bounds": bounds}
+            config["threshold"] = self.threshold
+            asked = dict.fromkeys(keys, config)
+            shared = sites.ask(SHARES, partial(_boxes_in, n), configs=asked)
             if len(shared) == n:
                 break
             keys = {}
@@ -338,11 +326,11 @@ class Session:
         RuntimeError
             If they are too few to unmask the sum.
         """
-        common = {"bits": self.bits, "signatures": self._signatures}
-        configs = {
-            name: {**common, "boxes": [b"" if p == name else self.boxes[p][at] for p in self.names]}
-            for at, name in enumerate(self.names)
-        }
+        configs = {}
+        for at, name in enumerate(self.names):
+            boxes = [b"" if peer == name else self.boxes[peer][at] for peer in self.names]
+            common = {"bits": self.bits, "signatures": self._signatures}
+            configs[name] = {**common, "boxes": boxes}
         length = None if size is None else size + N_ZEROS
         read, spent = partial(_masked_in, kind, length), self.sites.private
         arrived = self.sites.ask(kind, read, *arguments, configs=configs, spent=spent)
@@ -369,17 +357,16 @@ class Session:
         self.next_keys = {name: keys for name, (_, keys) in told.items()}
         self._check_enough(len(self.shares), "have helped to unmask it")
         total = np.add.reduce(list(masked.values()), axis=0)
-        n, whole = len(total), True
+        n = len(total)
         for at, key in enumerate(self.mask_keys):
-            secret = self._secret(at)
-            if secret is None:
-                whole = False
+            if (secret := self._secret(at)) is None:
+                total[-N_ZEROS:] = 1  # the masks stay
                 break
             if at in sent:
                 total -= mask(secret, self._question, n)
             elif fits_public_key(secret, key):
                 total += signed_masks(secret, at, self.mask_keys, sent, self._question, n)
-        if not whole or total[-N_ZEROS:].any():
+        if total[-N_ZEROS:].any():
             raise RuntimeError(
                 "The masks of a secure sum do not cancel: a site, nobody can tell which, has sent "
                 "wrong shares or numbers."
@@ -406,7 +393,8 @@ class Session:
             if int.from_bytes(texts[at][:4], "little") == self.names.index(name) + 1
         ]
         if len(shares) < self.threshold:
-            self.sites.leave_out(self.names[at], "its secrets cannot be put together from shares")
+            node = self.sites.nodes[self.names[at]]
+            self.sites.leave_out(node, "its secrets cannot be put together from shares")
             raise SiteLostError
         return recovered(shares[: self.threshold])
 

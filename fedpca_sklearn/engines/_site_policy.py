@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..privacy import Mechanism, PrivacyBudgetError, PrivacyLedger
 from ..privacy._accounts import ROUNDING, Account
 from ..privacy._gaussian import epsilon_of
 from ..privacy._mechanism import seeds_of
-from ._messages import Array, Context, sizes_of
+from ._messages import Array, Context, digest_of_arrays, sizes_of
 from ._site_log import SiteLog, SiteLogError, Tally
 
 # Rows without which nothing is answered, where the owner names no number.
@@ -266,27 +266,20 @@ class Site:
         """
         state = self.context.state
         arrays, of = dict(state.get(_RELEASED, {})), dict(state.get(_OF, {}))
-        stamp = self._stamp(arguments)
+        stamp = digest_of_arrays(arguments, str(self.context.run_id).encode())
         if of.get(kind) != stamp:
             self._charge(mechanism, mu2)
             made = make(np.random.default_rng(seeds_of(None)))
-            arrays[kind], of[kind] = Array.of(made), stamp
+            arrays[kind], of[kind] = Array.of(made).data, stamp
             state[_RELEASED], state[_OF] = arrays, of
         self.state_spent(mechanism)
-        return arrays[kind].numpy()
+        return np.load(BytesIO(arrays[kind]), allow_pickle=False)
 
     def state_spent(self, mechanism: Mechanism) -> None:
         """Take from the ledger what all releases have cost so far."""
         mu2, delta = mechanism.ledger._total(ACCOUNT), float(mechanism.delta)
         epsilon = epsilon_of(math.sqrt(mu2), delta)
         self.privacy = {"mu2": mu2, "epsilon": epsilon, "delta": delta}
-
-    def _stamp(self, arguments: tuple[np.ndarray, ...]) -> str:
-        """A text for the run and some arrays, which no other has."""
-        digest = hashlib.sha256(str(self.context.run_id).encode())
-        for array in arguments:
-            digest.update(repr(array.shape).encode() + array.tobytes())
-        return digest.hexdigest()
 
     def _charge(self, mechanism: Mechanism, mu2: float) -> None:
         """Write a release to the ledger, on the disk when this returns."""

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from operator import attrgetter, itemgetter
 from typing import Any
 from unicodedata import normalize
@@ -45,6 +46,8 @@ class Sites:
 
     # the parameter that says how many are enough
     limit = "min_sites"
+    # what secure sums have been agreed on, if there are such
+    secure: Any = None
 
     def __init__(
         self, nodes: list[int], carrier: Carrier, min_sites: int, timeout: float, estimator: Any
@@ -60,9 +63,8 @@ class Sites:
         # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
         self.spent: dict[str, tuple[float, float]] = {}
         # what first answers said, which holds for good: names, dtypes, columns, what all have alike
-        self._nodes: dict[str, int] = {}
+        self.nodes: dict[str, int] = {}
         self._told: dict[int, tuple[str, Any, Any]] = {}
-        self._columns: dict[int, tuple[str, ...] | None] = {}
         self._traits: dict[str, Any] = {}
         self._summed: set[str] = set()
         self._check_enough()
@@ -75,7 +77,13 @@ class Sites:
     @property
     def columns_of(self) -> dict[str, tuple[str, ...] | None]:
         """Names of the columns of each site."""
-        return {name: self._columns[node] for node, name in self.names.items()}
+        told = {name: self._told[node][2] for node, name in self.names.items()}
+        return {name: check_names(own, len(own or ())) for name, own in told.items()}
+
+    @property
+    def n_features(self) -> int:
+        """Columns of all sites, once they have told."""
+        return self._traits["number of features"]
 
     def expect(self, **traits: Any) -> None:
         """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
@@ -94,6 +102,7 @@ class Sites:
         configs: Mapping[str, dict[str, Any]] | None = None,
         spare: bool = False,
         spent: bool = False,
+        there: Collection[str] = (),
     ) -> dict[str, Any]:
         """Return what ``read`` makes of the answer of each site, by name, sorted.
 
@@ -111,18 +120,26 @@ class Sites:
             Sites without an answer are not left out.
         spent : bool, default=False
             Sites state what they have spent beside their answers, which is kept.
+        there : collection of str
+            Names of sites that took part before.
 
         Raises
         ------
         RuntimeError
             If fewer than ``min_sites`` are left.
+        SiteLostError
+            If one of ``there`` is lost.
         """
-        nonces = {node: self.carrier.nonce() for node in self.names}
-        replies = self._send(kind, arguments, nonces, configs or {})
-        answers, values = {}, {}
-        for node, nonce in nonces.items():
+        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
+        questions, answers, values = dict[int, Message](), {}, {}
+        for node, name in self.names.items():
+            own = {} if configs is None else configs.get(name, {})
+            config = {**self.stated, **own, "nonce": self.carrier.nonce()}
+            questions[node] = Message(kind, config, arrays)
+        replies = self.carrier.exchange(questions, self.timeout)
+        for node, question in questions.items():
             try:
-                answer = self._open(node, replies.get(node), nonce)
+                answer = self._open(node, replies.get(node), question.config["nonce"])
                 value = read(answer)
                 account = _spent_of(answer) if spent else None
                 told = answer.config.get("dtype"), answer.config.get("columns")
@@ -135,11 +152,14 @@ class Sites:
                     answers[node] = answer
             except (ValueError, TypeError, OverflowError) as error:
                 if not spare:
-                    self._leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
+                    self.leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
         self._leave_out_unlike(answers)
         self.names = dict(sorted(self.names.items(), key=itemgetter(1)))
         self._check_enough()
-        return {name: values[node] for node, name in self.names.items() if node in values}
+        found = {name: values[node] for node, name in self.names.items() if node in values}
+        if not found.keys() >= set(there):
+            raise SiteLostError
+        return found
 
     def ask_batch(
         self,
@@ -157,15 +177,20 @@ class Sites:
         def read_unless_over(answer: Answer) -> Any:
             return _OVER if answer.over and answer.site not in there else read(answer)
 
-        answers = self.ask(kind, read_unless_over, batch, *arguments)
-        found = {site: value for site, value in answers.items() if value is not _OVER}
-        if any(site not in found for site in there):
-            raise SiteLostError
-        return found
+        answers = self.ask(kind, read_unless_over, batch, *arguments, there=there)
+        return {site: value for site, value in answers.items() if value is not _OVER}
 
     def begin(self) -> None:
         """Begin a fit anew: its sums are of the sites that are there now."""
         self._summed = set()
+
+    def until_nobody_is_lost(self, take: Callable[[], Any], begin: bool = False) -> Any:
+        """What a fit, or a batch, finds; it begins again without a site that is lost meanwhile."""
+        while True:
+            with suppress(SiteLostError):
+                if begin:
+                    self.begin()
+                return take()
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of the arrays that all sites send, by name.
@@ -190,27 +215,12 @@ class Sites:
                 answer.agree(f"shape of {name}", part.shape)
             return parts
 
-        found = self.ask(kind, read, *arguments, spent=self.private)
-        if self._summed and self._summed != set(found):
-            raise SiteLostError
+        found = self.ask(kind, read, *arguments, there=self._summed, spent=self.private)
         self._summed = set(found)
         sizes = [Size(n, 8 * n) for n in (sum(a.size for a in p.values()) for p in found.values())]
         sent = sum(np.size(argument) for argument in arguments)
         self.log.record(sizes, [Size(sent, 8 * sent)] * len(found), summed=True)
         return {name: np.add.reduce([part[name] for part in found.values()]) for name in shapes}
-
-    def _send(
-        self, kind: str, arguments: tuple, nonces: dict[int, str], configs: Mapping[str, dict]
-    ) -> dict[int, Message]:
-        """Reply of each node to the question that this node was asked."""
-        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
-        questions = {
-            node: Message(
-                kind, {**self.stated, **configs.get(self.names[node], {}), "nonce": nonce}, arrays
-            )
-            for node, nonce in nonces.items()
-        }
-        return self.carrier.exchange(questions, self.timeout)
 
     def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
         """Return the answer in a reply, if the node gave one to this question."""
@@ -247,9 +257,9 @@ class Sites:
         names = check_names(columns, n_features)
         if not self.own_columns:
             answer.agree("columns", names)
-        if (first := self._nodes.setdefault(answer.site, node)) != node:
+        if (first := self.nodes.setdefault(answer.site, node)) != node:
             raise BadMessageError(f"node {first} has this name")
-        self.names[node], self._told[node], self._columns[node] = answer.site, told, names
+        self.names[node], self._told[node] = answer.site, told
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
         """Keep the largest group of sites that are alike; of equal ones that of the first name."""
@@ -262,14 +272,11 @@ class Sites:
         for node, answer in answers.items():
             for trait, value in answer.traits.items():
                 if (expected := self._traits.get(trait, value)) != value:
-                    self._leave_out(node, shown(_unlike(trait, value, expected)))
+                    self.leave_out(node, shown(_unlike(trait, value, expected)))
                     break
 
-    def leave_out(self, name: str, reason: str) -> None:
+    def leave_out(self, node: int, reason: str) -> None:
         """Leave a site out from here on."""
-        self._leave_out(self._nodes[name], reason)
-
-    def _leave_out(self, node: int, reason: str) -> None:
         self.missing[self.names.pop(node)] = reason
 
     def left_out(self) -> str:
@@ -299,20 +306,12 @@ class SecureSums(Sites):
     """
 
     def __init__(self, secure: SecureAggregation, tasks: Mapping[str, Any], *of_sites: Any):
-        from ._secure_sum import Session  # whose masks need an optional dependency
-
         super().__init__(*of_sites)
         if secure.threshold > self.min_sites:
             self.limit, self.min_sites = "threshold", secure.threshold
         self.secure, self.tasks, self.n_ended = secure, tasks, 0
-        self._session = Session
         self._keys: dict[str, tuple[bytes, bytes]] = {}
         self.begin_sums(())
-
-    @property
-    def n_features(self) -> int:
-        """Columns of all sites, as they have announced them."""
-        return next(iter(self.announced.values())).n_features
 
     def begin(self) -> None:
         """Begin a fit anew, with the bounds that all sites announce if it begins with these."""
@@ -330,15 +329,12 @@ class SecureSums(Sites):
         """Begin sums with the bounds that all sites announce."""
         self.announced = self.ask(kind, bounds_in, *arguments)
 
-    def begin_batch(
-        self, kind: str, batch: int, read: Callable[[Answer], tuple[Any, Bounds]]
-    ) -> dict[str, Any]:
+    def begin_batch(self, kind: str, batch: int) -> list[str]:
         """Begin a batch of the sites that have one; none where they are too few.
 
-        ``read(answer)`` returns what a site tells of its batch, which is returned by its name, and
-        its bounds. Sites that have no more rows are asked no more.
+        They announce their bounds. Sites that have no more rows are asked no more.
         """
-        found, limit = self.ask_batch(kind, read, batch), f"{self.limit}={self.min_sites}"
+        found, limit = self.ask_batch(kind, bounds_in, batch), f"{self.limit}={self.min_sites}"
         if 0 < len(found) < self.min_sites:
             if not batch:
                 raise RuntimeError(
@@ -351,12 +347,12 @@ class SecureSums(Sites):
                 stacklevel=2,
             )
         if len(found) < self.min_sites:
-            return {}
+            return []
         self.n_ended += len(self.names) - len(found)
         self.names = {node: name for node, name in self.names.items() if name in found}
         self.begin_sums(found)
-        self.announced = {site: bounds for site, (_, bounds) in found.items()}
-        return {site: told for site, (told, _) in found.items()}
+        self.announced = found
+        return list(found)
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the sites send, by name; see `Sites.sum`.
@@ -366,15 +362,18 @@ class SecureSums(Sites):
         RuntimeError
             If too few sites are left.
         """
-        session, self._keys = self._session(self, self._keys), {}
+        from ._secure_sum import Session  # whose masks need an optional dependency
+
+        session, self._keys = Session(self, self._keys), {}
         bits, n = self.secure.bits, len(session.names)
         grids = self.tasks[kind].grids(
             Bounds.of_all(map(self.announced.__getitem__, session.names))
         )
         words = {name: len(grids[name].levels(bits, n)) for name in sorted(shapes)}
-        sizes = {name: _size(shapes[name], words[name]) for name in words}
-        known = sum(size for size in sizes.values() if size is not None)
-        masked = session.masked(kind, None if None in sizes.values() else known, arguments)
+        whole = [name for name in words if None not in shapes[name]]
+        sizes = {name: math.prod([n or 1 for n in shapes[name]]) * words[name] for name in whole}
+        known = sum(sizes.values())
+        masked = session.masked(kind, known if len(whole) == len(words) else None, arguments)
         if self._summed and self._summed != set(masked):
             raise SiteLostError
         self._summed = set(masked)
@@ -382,9 +381,9 @@ class SecureSums(Sites):
         self._keys = session.next_keys
         session.record(len(total), arguments, list(masked))
         found, rest = {}, len(total) - known
-        for name, size in sizes.items():
-            shape = (rest // words[name],) if size is None else shapes[name]
-            part, total = np.split(total, [rest if size is None else size])
+        for name in words:
+            shape = shapes[name] if name in sizes else (rest // words[name],)
+            part, total = np.split(total, [sizes.get(name, rest)])
             found[name] = grids[name].decode(part, shape, bits, n)
             self._grids[name] = grids[name], n
         return found
@@ -393,11 +392,6 @@ class SecureSums(Sites):
         """The most that rounding at the sites adds to the last sum of a name."""
         grid, n = self._grids[name]
         return grid.step(self.secure.bits, n) * len(self._summed)
-
-
-def _size(shape: tuple[int | None, ...], n_words: int) -> int | None:
-    """Words of an array; None where its length is not known."""
-    return None if None in shape else math.prod(shape) * n_words  # type: ignore[arg-type]
 
 
 def _checked_name(site: Any, node: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +16,12 @@ from ..federated import OnlineDistributedPCA
 from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ..summary._projection_mean import ProjectionMean
-from ._estimators import partial_fit_estimator, rows_sent, site_work
-from ._messages import Answer, SiteLostError
-from ._questions import MOMENTS, RefusedError, Task, check_basis, check_mean
-from ._secure import (
-    BOUNDS,
-    Bounds,
-    Grid,
-    Grids,
-    SecureAggregation,
-    bounds_in,
-    grids_of_sums,
-)
-from ._secure_fits import MAX_FEATURES, secure_work, sum_and_count, symmetric
+from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_told, value_sent
+from ._messages import Answer
+from ._questions import MOMENTS, Task, check_basis, check_mean
+from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
+from ._secure_fits import check_needed, secure_work, sum_and_count, symmetric, task_of_bounds
 from ._sites import SecureSums, Sites
-from ._summaries import summary_sent, summary_told
 
 # Eigenvalues of a mean of projections that are taken for zero.
 _LEAST = 1e-12
@@ -41,7 +33,7 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
     def space(site, X, *, weight):
         found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
-        return summary_sent(found) | rows_sent(X, weight)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     def moments(site, own, basis):
         d = len(own.mean)
@@ -58,23 +50,27 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 def _(estimator: OnlineDistributedPCA, sites: Sites, batch: int) -> OnlineDistributedPCA | None:
     if not hasattr(estimator, "components_"):
         estimator._start()
-    if isinstance(sites, SecureSums):
-        return _with_batch(sites, estimator, batch)
     sites.expect(centring=estimator.center)
+    take: Any = _take_sums if isinstance(sites, SecureSums) else _take_spaces
     log = estimator.communication_
-    while True:
-        found = sites.ask_batch("space", partial(_space, estimator), batch)
-        if not found:
-            return None
-        estimator.communication_ = log.copy()
-        check_at_most_features(estimator.n_components, next(iter(found.values()))[0].n_features)
-        try:
-            measure = partial(_measured, sites, batch, found)
-            estimator._take_step(found, sites.dtype, measure)
-        except SiteLostError:
-            continue
-        estimator._add_clients(list(found))
-        return estimator
+    there = sites.until_nobody_is_lost(lambda: take(estimator, sites, batch, log.copy()))
+    if not there:
+        return None
+    estimator._add_clients(there)
+    return estimator
+
+
+def _take_spaces(
+    estimator: OnlineDistributedPCA, sites: Sites, batch: int, log: CommunicationLog
+) -> list[str]:
+    """Take the eigenspaces of a batch; the sites that have one."""
+    found = sites.ask_batch("space", partial(_space, estimator), batch)
+    if found:
+        check_at_most_features(estimator.n_components, sites.n_features)
+        estimator.communication_ = log
+        measure = partial(_measured, sites, batch, found)
+        estimator._take_step(found, sites.dtype, measure)
+    return list(found)
 
 
 def _space(estimator: OnlineDistributedPCA, answer: Answer) -> tuple[Subspace, int]:
@@ -110,16 +106,8 @@ def _measured(
 def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
     site_work(estimator)  # refuses what cannot be fitted over a network
     center = estimator.center
-    if estimator.variances != "measured":
-        raise ValueError(
-            'variances must be "measured" with secure sums: summaries that sites have cut do not '
-            f"add up, got {estimator.variances!r}."
-        )
-
-    def bounds(site, own):
-        if len(own.mean) > MAX_FEATURES:
-            raise RefusedError(f"projections are summed of up to {MAX_FEATURES} features")
-        return {BOUNDS: Bounds.of(own).vector}
+    why = ": summaries that sites have cut do not add up"
+    check_needed(estimator, "variances", "measured", why)
 
     def space(site, own, mean):
         d = len(own.mean)
@@ -146,7 +134,7 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
 
     summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
-        "bounds": Task(bounds, reads=MOMENTS, batches=True, begins=True),
+        "bounds": task_of_bounds(few=True, batches=True, begins=True),
         "totals": summed(sum_and_count),
         "space": summed(space, grids=grids_of_space),
         "moments": summed(moments),
@@ -202,28 +190,15 @@ class _Step:
         return [np.sqrt(values.clip(0))[:, None] * U.T]
 
 
-def _of_batch(answer: Answer) -> tuple[None, Bounds]:
-    return None, bounds_in(answer)
-
-
-def _with_batch(
-    sums: SecureSums, estimator: OnlineDistributedPCA, batch: int
-) -> OnlineDistributedPCA | None:
-    """The estimator with a batch; None where too few sites have one."""
-    while True:
-        there = sums.begin_batch("bounds", batch, _of_batch)
-        if not there:
-            return None
-        d = sums.n_features
-        check_at_most_features(estimator.n_components, d)
-        try:
-            step = _Step(estimator, sums, batch, d)
-            n = max(1, round(step.rows.n_samples))
-            found = {"all sites": (step.rows, n)}
-            estimator.communication_ = CommunicationLog()  # of sums, not of steps
-            estimator._take_step(found, sums.dtype, step.measure, step.average)
-        except SiteLostError:
-            continue
-        estimator.communication_ = sums.log
-        estimator._add_clients(list(there))
-        return estimator
+def _take_sums(
+    estimator: OnlineDistributedPCA, sums: SecureSums, batch: int, log: CommunicationLog
+) -> list[str]:
+    """Take sums over a batch; the sites that have one, if they are enough."""
+    there = sums.begin_batch("bounds", batch)
+    if there:
+        check_at_most_features(estimator.n_components, sums.n_features)
+        step = _Step(estimator, sums, batch, sums.n_features)
+        found = {"all sites": (step.rows, max(1, round(step.rows.n_samples)))}
+        estimator.communication_ = log
+        estimator._take_step(found, sums.dtype, step.measure, step.average)
+    return there

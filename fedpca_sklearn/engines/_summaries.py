@@ -40,17 +40,21 @@ from ._estimators import (
     partial_fit_estimator,
     rows_sent,
     site_work,
+    summary_and_rows,
+    summary_told,
     told,
+    value_sent,
 )
-from ._messages import Answer, SiteLostError
+from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
-from ._private import fit_private_sum, private_second_moments, private_summaries, shown
+from ._private import Releases, fit_private_sum, private_second_moments, private_summaries, shown
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
     Rounds,
     SummedTriangle,
     are_too_many,
+    check_needed,
     mean_of_all,
     names_in,
     secure_work,
@@ -64,40 +68,6 @@ from ._sites import SecureSums, Sites
 _SAME = 1e-4
 
 
-def summary_sent(summary: Subspace) -> dict[str, np.ndarray]:
-    """A summary as a site sends it."""
-    return {"summary": np.frombuffer(summary.to_bytes(), np.uint8)}
-
-
-def valid_summary(answer: Answer, private: bool = False) -> Subspace:
-    """The summary in an answer, without names; what it states about privacy counts if asked for."""
-    data = answer.array("summary", (None,), "|u1")
-    try:
-        summary = Subspace.from_bytes(data)
-    except ValueError as error:
-        raise answer.refused(f"no valid summary: {error}") from None
-    answer.check_count(summary.n_samples)
-    squares = summary.scatter / summary.n_samples
-    answer.check_squares(summary.mean, squares, summary.components.dtype)
-    if private and summary.privacy is None:
-        raise answer.refused("a summary that states nothing about its privacy")
-    privacy = summary.privacy if private else None
-    return summary._replace(site=None, feature_names=None, privacy=privacy)
-
-
-def summary_told(answer: Answer, private: bool = False) -> Subspace:
-    """The summary of a site's rows in an answer, which must fit those of the others."""
-    summary = valid_summary(answer, private)
-    answer.agree("number of features", summary.n_features)
-    answer.agree("centring", summary.centered)
-    return summary
-
-
-def _summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
-    summary = summary_told(answer)
-    return summary, answer.n_rows(summary.n_samples)[1]
-
-
 # -------------------------------------------------------------------- FederatedPCA
 
 
@@ -106,7 +76,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_summaries(estimator)
 
-    def summarised(site, X, weight, columns, of_filled=None):
+    def summary(site, X, *, weight, columns, of_filled=None):
         local = clone(estimator)
         know_columns(local, columns)
         prototype = work_of_clients(local, X, "fit", weight is not None)
@@ -114,13 +84,10 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
         found = fit_site(site, None, prototype, seed, X, weight, "fit").summary
         found = found if of_filled is None else of_filled(found)
-        return summary_sent(found) | rows_sent(X, weight)
-
-    def summary(site, X, *, weight, columns):
-        return summarised(site, X, weight, columns)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     if isinstance(estimator.missing, ConditionalFill):
-        return fill_tasks(estimator, summarised)
+        return fill_tasks(estimator, summary)
     if estimator.missing is not None:
         return pair_tasks(estimator.missing)
     own = estimator.estimator is not None
@@ -131,13 +98,13 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 @fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if estimator.missing is not None:
-        return fit_missing(estimator, sites, read=_summary_and_rows)
+        return fit_missing(estimator, sites)
     if isinstance(sites, SecureSums):
         return _by_sums(estimator, sites)
     if estimator.mechanism is not None:
         return _with_private_summaries(estimator, sites)
 
-    found = told(estimator, sites, "summary", _summary_and_rows, None)
+    found = told(estimator, sites, "summary", summary_and_rows, None)
     fitted = _with_summaries(estimator, found)
     if most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
@@ -151,9 +118,7 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     named = [summary._replace(site=site) for site, summary in summaries.items()]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
-    d, mechanism = fitted.components_.shape[1], estimator.mechanism
-    costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
-    terms = mechanism.terms(np.empty((0, d)), costs)
+    terms = Releases(estimator.mechanism, 1).terms(fitted.components_[:0])
     return shown(fitted, sites, show_above_noise(fitted, terms, n_sources=1))
 
 
@@ -173,7 +138,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
         return fit_missing(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
-    found = told(estimator, sites, "summary", _summary_and_rows, batch)
+    found = told(estimator, sites, "summary", summary_and_rows, batch)
     return _with_summaries(estimator, found) if found else None
 
 
@@ -202,7 +167,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
 def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
     def summary(site, X, *, weight):
         found = local_message(site, X, weight, estimator.local_threshold)
-        return summary_sent(found) | rows_sent(X, weight)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     return {"summary": Task(summary, reads="summary")}
 
@@ -211,7 +176,7 @@ def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
 def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedPCA:
     found = sites.ask("summary", _cut_summary)
     sent = {site: summary for site, (summary, _) in found.items()}
-    check_at_most_features(estimator.n_components, next(iter(sent.values())).n_features)
+    check_at_most_features(estimator.n_components, sites.n_features)
     estimator._start()
     estimator._show(sent, list(sent), sum(n_rows for _, n_rows in found.values()))
     return estimator
@@ -219,7 +184,7 @@ def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedP
 
 def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
     """A summary that tells of no scatter but that along its directions."""
-    summary, n_rows = _summary_and_rows(answer)
+    summary, n_rows = summary_and_rows(answer)
     s = summary.singular_values.astype(np.float64)
     if not summary.centered or summary.column_scatter is not None:
         raise answer.refused("another summary than of leading components")
@@ -262,9 +227,7 @@ def _multiply(
         _check_rows(answer, message, sent[answer.site], mean, block)
         return message
 
-    messages = sites.ask("products", read, mean, block)
-    if len(messages) < len(sent):
-        raise SiteLostError
+    messages = sites.ask("products", read, mean, block, there=sent)
     up, down = map(message_of, (next(iter(messages.values())), block))
     sites.log.record([up] * len(messages), [down] * len(messages), summed=True)
     return np.sum(list(messages.values()), axis=0)
@@ -301,11 +264,8 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_second_moments(estimator, secure)
     for name in ("estimator", "merge"):
-        if getattr(estimator, name) is not None:
-            raise ValueError(
-                f"{name} must be None with secure sums, which sum up second moments and merge no "
-                f"summaries, got {getattr(estimator, name)!r}."
-            )
+        why = ", which sum up second moments and merge no summaries"
+        check_needed(estimator, name, None, why)
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure)
     tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")
@@ -374,14 +334,8 @@ def _refined(
     V = linalg.random_basis(
         kept_directions(int(wanted), d), d, check_random_state(estimator.random_state)
     )
-    start = Subspace.empty(d, centered=True, dtype=sums.dtype)._replace(
-        components=V.astype(sums.dtype),
-        singular_values=np.full(len(V), np.sqrt(scatter / d)),
-        mean=mean,
-        n_samples=count,
-        scatter=float(scatter),
-    )
-    fitted = _fitted(estimator, sums, start)
+    sizes, known = np.full(len(V), np.sqrt(scatter / d)), (mean, count, float(scatter), True)
+    fitted = _fitted(estimator, sums, Subspace._trusted(V.astype(sums.dtype), sizes, *known))
 
     def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
         names = _names_of_products(d, block.size + d + 2)

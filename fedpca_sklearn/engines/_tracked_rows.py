@@ -111,9 +111,7 @@ class Cleaning:
     ) -> Cleaning:
         """As a server sent it, checked."""
         rows, limits = sent
-        if rows.ndim != 2 or not len(rows):
-            raise RefusedError("a model must be a mean and a basis")
-        model = Model.asked(tracker, [rows, np.zeros(len(rows))], d)
+        model = Model.asked(tracker, [rows, np.zeros(rows.shape[:1])], d)
         below = (limits < 0) & (limits != -1)
         if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or below.any():
             raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0, or -1")
@@ -125,14 +123,14 @@ class Cleaning:
 
     def outliers(self, tracker: FederatedSubspaceTracker, Y: np.ndarray) -> np.ndarray:
         """Where rows have outliers."""
-        V, Z = self.model.basis, Y - self.model.mean
+        V, Z, support = self.model.basis, Y - self.model.mean, tracker._support
         if not tracker.robust or not len(V):
             return np.zeros(Y.shape, dtype=bool)
         if self.limits is not None:
-            return self.limits.outliers(Z, V, tracker._support.xi)
-        if tracker._support.threshold == "auto":
+            return self.limits.outliers(Z, V, support.xi)
+        if support.threshold == "auto":
             raise RefusedError("thresholds are needed")
-        return tracker._support._outliers(Z, V)[0]
+        return support._outliers(Z, V)[0]
 
 
 def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
@@ -210,14 +208,8 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
 
         return work
 
-    def filled(found):
-        return {"count": [float(found.filled.counts.sum())]}
-
-    def misfit(found):
-        return {"message": Misfits().answer(RowsAtHand(found.misfits))}
-
-    def moments(found):
-        return {"message": Moments().answer(RowsAtHand(found.rows_that_count))}
+    def added(query, rows):
+        return {"message": query.answer(RowsAtHand(rows))}
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -225,7 +217,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return {"message": Moments().answer(RowsAtHand(observed_entries(Y, robust)))}
+        return added(Moments(), observed_entries(Y, robust))
 
     # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
@@ -245,7 +237,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         _, mask, logs = sizes_of(site, Z, by.model.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
-        return {"message": Moments().answer(RowsAtHand(logs))}
+        return added(Moments(), logs)
 
     def sums(query, of_residuals):
         def work(site, X, c, m, m_ridge, limits, V, about, *, min_rows, min_rows_of_pattern=None):
@@ -267,9 +259,11 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         "observed": task(observed, reads=OBSERVED),
         "low_rank": task(low_rank, estimator._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
-        "filled": same(about_filled(filled), updates + 2),
-        "misfits": same(about_filled(misfit), updates + 2),
-        "moments": same(about_filled(moments), updates),
+        "filled": same(
+            about_filled(lambda f: {"count": [float(f.filled.counts.sum())]}), updates + 2
+        ),
+        "misfits": same(about_filled(lambda f: added(Misfits(), f.misfits)), updates + 2),
+        "moments": same(about_filled(lambda f: added(Moments(), f.rows_that_count)), updates),
         "times_scatter": same(sums(TimesScatter, False), updates * rounds),
         "variances": same(sums(Variances, False), updates),
         "times_residuals": same(sums(TimesScatter, True), estimator.n_rounds),

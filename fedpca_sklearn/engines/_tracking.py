@@ -25,10 +25,10 @@ from ..tracking._decomposition import known_thresholds
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import partial_fit_estimator, site_work
-from ._messages import Answer, SiteLostError
+from ._messages import Answer
 from ._questions import Task
 from ._rows import dense
-from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation, bounds_in
+from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation
 from ._secure_fits import Rounds, secure_work, summed
 from ._sites import SecureSums, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
@@ -67,8 +67,7 @@ class BatchAtSites:
     @property
     def clients(self) -> list[Client]:
         """Sites that have rows, of which the server knows the number."""
-        d = self.shape[1]
-        rows = self.counts.items()
+        rows, d = self.counts.items(), self.shape[1]
         return [Client(site, np.broadcast_to(0.0, (n, d))) for site, n in rows]
 
 
@@ -85,30 +84,22 @@ class FilledAtSites:
         """As many rows as count."""
         return np.ones(self.n_counting, dtype=bool)
 
-    @property
-    def models(self) -> tuple[np.ndarray, ...]:
-        """What a question about the rows begins with."""
-        return arrays_of(self.batch.clean, self.model)
-
 
 class BatchRounds(Rounds):
     """Rounds of sums about rows that are at the sites.
 
     Parameters
     ----------
-    sites : Sites
+    tracker : TrackerOfSites
     batch : BatchAtSites
-    log : CommunicationLog
     kinds : dict of str to str
         Kind of question by that of the query, where they differ.
     models : tuple of ndarray
         What a question begins with.
     """
 
-    def __init__(
-        self, sites: Sites, batch: BatchAtSites, log: CommunicationLog, kinds: dict, models: tuple
-    ):
-        super().__init__(sites, log)
+    def __init__(self, tracker: Any, batch: BatchAtSites, kinds: dict, models: tuple = ()):
+        super().__init__(tracker.sites, tracker.communication_)
         self.batch, self.kinds, self.models = batch, kinds, models
 
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
@@ -122,7 +113,7 @@ class BatchRounds(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
         kind, arguments = self.asked(query)
-        names = _names_in(kind, self.batch.shape[1], self.length(query))
+        names = _names_in(kind, self.batch, self.length(query))
         total = self.numbers(kind, names, self.batch.number, *arguments)
         return total.reshape([-1 if n is None else n for n in query.shape])
 
@@ -172,8 +163,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     n_fills: int
     alone: bool
 
-    def begin(self, batch: int) -> dict[str, tuple[int, int]]:
-        """Rows and columns that each site has of a batch, by its name; empty where it ends.
+    def begin(self, batch: int) -> dict[str, int]:
+        """Rows that each site has of a batch, by its name; empty where it ends.
 
         By secure sums sites have as many as fill a batch, whatever they say, or none if they are
         too few.
@@ -181,26 +172,18 @@ class TrackerOfSites(FederatedSubspaceTracker):
         self.n_fills, self.alone = 0, False
         if not isinstance(self.sites, SecureSums):
             counts = self.sites.ask_batch("batch", _count_in, batch)
-            self.largest = len(self.sites.names) * max((n for n, _ in counts.values()), default=0)
+            self.largest = len(self.sites.names) * max(counts.values(), default=0)
             return counts
-        counts = self.sites.begin_batch("batch", batch, _counted)
-        if counts:
-            d = next(iter(counts.values()))[1]
-            n = STMissTracker._block_rows(self, d, False)
-            self.largest = (len(counts) + self.sites.n_ended) * n
-            counts = dict.fromkeys(counts, (n, d))
-        return counts
-
-    def _sums(
-        self, batch: BatchAtSites, kinds: dict[str, str], models: tuple[np.ndarray, ...] = ()
-    ) -> BatchRounds:
-        """Rounds of sums about a batch."""
-        return BatchRounds(self.sites, batch, self.communication_, kinds, models)
+        if not (there := self.sites.begin_batch("batch", batch)):
+            return {}
+        n = STMissTracker._block_rows(self, self.sites.n_features, False)
+        self.largest = (len(there) + self.sites.n_ended) * n
+        return dict.fromkeys(there, n)
 
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
         if isinstance(self.sites, SecureSums):
-            sums, names = self._sums(batch, {}), np.array([_ROWS])
+            sums, names = BatchRounds(self, batch, {}), np.array([_ROWS])
             (count,) = sums.numbers("filled", names, batch.number, *arrays)
             return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
@@ -224,11 +207,11 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _first(self, state: State, Y: Any) -> State:
         d, clients = Y.shape[1], Y.clients
         if self.center:
-            means = self._sums(Y, {"moments": "observed"})
+            means = BatchRounds(self, Y, {"moments": "observed"})
             mean = self._once("mean", lambda: mean_by_counts(means, clients, d))
             state = replace(state, mean=mean)
         if self._by_altproj:
-            rounds = self._sums(Y, {"times_scatter": "low_rank"})
+            rounds = BatchRounds(self, Y, {"times_scatter": "low_rank"})
             start = self._start_from(state, state.basis)
             options = rounds, clients, state.mean, start, self._first_rounds
             basis = self._once("basis", lambda: power_method(*options).basis)
@@ -236,21 +219,16 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return state
 
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
-        d, model = Y.shape[1], Model(state.mean, state.basis)
-
-        def cleaning() -> tuple[Cleaning, np.ndarray]:
-            limits, after = None, np.zeros(d)
-            if self.robust and len(state.basis):
-                limits, after = self._limits(state, Y, model)
-            return Cleaning(model, limits), after
-
-        clean, after = self._once("cleaning", cleaning)
-        state = replace(state, outliers=np.zeros((0, d)), threshold=after)
-        return replace(Y, clean=clean), state
+        model = Model(state.mean, state.basis)
+        limits, after = self._once("limits", lambda: self._limits(state, Y, model))
+        state = replace(state, outliers=np.zeros((0, Y.shape[1])), threshold=after)
+        return replace(Y, clean=Cleaning(model, limits)), state
 
     def _limits(self, state: State, Y: Any, model: Model) -> tuple[Limits | None, np.ndarray]:
         """How outliers are found, and the thresholds of columns after them."""
         d = Y.shape[1]
+        if not (self.robust and len(state.basis)):
+            return None, np.zeros(d)
         if not finds_thresholds(self):
             return None, np.full(d, float(self._support.threshold))
         columns = known_thresholds(state.threshold)
@@ -259,7 +237,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
         def scales(columns: np.ndarray | None) -> Scales:
             by = Cleaning(model, None if columns is None else Limits(True, columns))
-            rounds = self._sums(Y, {"moments": "sizes"}, by.arrays)
+            rounds = BatchRounds(self, Y, {"moments": "sizes"}, by.arrays)
             return scales_by_sums(rounds, Y.clients, d)
 
         return limits_by_sums(scales, columns, state.n_rows)
@@ -282,7 +260,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     ) -> tuple[Federation, list[Client]]:
         kinds = {"times_scatter": "times_residuals", "variances": "residuals"}
         kinds = kinds if what == "residuals" else {}
-        return self._sums(filled.batch, kinds, filled.models), filled.batch.clients
+        batch, models = filled.batch, arrays_of(filled.batch.clean, filled.model)
+        return BatchRounds(self, batch, kinds, models), batch.clients
 
 
 @partial_fit_estimator.register
@@ -295,25 +274,23 @@ def _(
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
     tracker.given = {}
-    while True:
-        counts = tracker.begin(batch)
-        if not counts:
+
+    def take() -> tuple[State, dict[str, int]] | None:
+        if not (rows := tracker.begin(batch)):
             return None
-        d = next(iter(counts.values()))[1]
+        d, n = sites.n_features, sum(rows.values())
         check_at_most_features(estimator.n_components, d)
-        rows = {site: n for site, (n, _) in counts.items()}
         tracker.communication_ = estimator.communication_.copy()
         state = tracker._start(d) if stream is None else stream.state
-        n = sum(rows.values())
         Y: Any = BatchAtSites(batch, rows, (n, d), Cleaning(Model(np.zeros(d), np.zeros((0, d)))))
-        try:
-            state = tracker._next_state(state, Y)
-        except SiteLostError:
-            continue
-        break
-    by_sums = isinstance(sites, SecureSums)
-    estimator.communication_ = sites.log if by_sums else tracker.communication_
+        return tracker._next_state(state, Y), rows
+
+    if (taken := sites.until_nobody_is_lost(take)) is None:
+        return None
+    state, rows = taken
+    estimator.communication_ = tracker.communication_
     estimator.clients_ = sorted({*estimator.clients_, *rows})
+    d, n = sites.n_features, sum(rows.values())
     n_rows = n + (0 if stream is None else stream.n_rows)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
     dtype = sites.dtype if stream is None else stream.dtype
@@ -327,22 +304,19 @@ def _(
     return estimator
 
 
-def _count_in(answer: Answer) -> tuple[int, int]:
-    """Rows of a site's batch, and their columns."""
-    (count,), (d,) = answer.array("count", (1,)), answer.array("columns", (1,))
-    for number in (count, d):
-        answer.check_count(number)
-        if number != number // 1:
-            raise answer.refused(f"count={number}, expected a whole number")
-    answer.agree("number of features", int(d))
-    return int(count), int(d)
+def _count_in(answer: Answer) -> int:
+    """Rows of a site's batch."""
+    (count,), (d,) = answer.whole("count", 1), answer.whole("columns", 1)
+    answer.agree("number of features", d)
+    return count
 
 
 # -------------------------------------------------------------------- secure sums
 
 
-def _names_in(kind: str, d: int, n: int) -> np.ndarray:
+def _names_in(kind: str, batch: Any, n: int) -> np.ndarray:
     """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
+    d = batch.shape[1]
     parts = {
         "observed": [("total", d), (_ROWS, d + 1)],
         "sizes": [("logs", d), (_ROWS, d), ("logs", 1), ("squares", 1), (_ROWS, 1)],
@@ -368,33 +342,19 @@ def _grids_of_batch(bounds: Bounds) -> Grids:
     }
 
 
-def _bounds_of_entries(Y: np.ndarray, n_rows: int) -> Bounds:
-    """Bounds of the observed entries of rows, of which there are at most so many."""
-    count = np.maximum((~np.isnan(Y)).sum(axis=0), 1)
-    mean = np.nansum(Y, axis=0) / count
-    scatter = np.nansum((Y - mean) ** 2)
-    return Bounds.of_numbers(n_rows, Y.shape[1], np.linalg.norm(mean), scatter, Y.dtype)
-
-
 @secure_work.register
 def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
     plain, tracker = site_work(estimator), estimator
 
     def batch(site, X):
-        size = STMissTracker._block_rows(tracker, X.shape[1], False)
-        return {**plain["batch"].work(site, X), BOUNDS: _bounds_of_entries(dense(X), size).vector}
+        Y, d = dense(X), X.shape[1]
+        mean = np.nansum(Y, axis=0) / np.maximum((~np.isnan(Y)).sum(axis=0), 1)
+        n, scatter = STMissTracker._block_rows(tracker, d, False), np.nansum((Y - mean) ** 2)
+        bounds = Bounds.of_numbers(n, d, np.linalg.norm(mean), scatter, Y.dtype)
+        return {**plain["batch"].work(site, X), BOUNDS: bounds.vector}
 
     kinds = {
-        kind: summed(replace(task, parts=partial(_names_at, kind), grids=_grids_of_batch))
+        kind: summed(replace(task, parts=partial(_names_in, kind), grids=_grids_of_batch))
         for kind, task in plain.items()
     }
     return {**kinds, "batch": replace(plain["batch"], work=batch)}
-
-
-def _names_at(kind: str, X: Any, n: int) -> np.ndarray:
-    return _names_in(kind, X.shape[1], n)
-
-
-def _counted(answer: Answer) -> tuple[tuple[int, int], Bounds]:
-    """Rows of a site's batch and their columns, and what bounds their entries."""
-    return _count_in(answer), bounds_in(answer)

@@ -403,7 +403,7 @@ def answer(
     if identity is not None:
         check_signed(question, letter, identity[1])
     about = letter.about
-    site = _State.of(state, about, os.fspath(question))
+    site = _State(state, about, os.fspath(question))
     if site.known.get("question") != digest:
         site.check(about, rows)
         asked = constructed(str(about.get("estimator")), known)
@@ -447,30 +447,25 @@ def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation |
 
 
 class _State:
-    """What a site knows of one run, in a file that nobody else reads."""
+    """What a site knows of the run that a question is of, in a file that nobody else reads."""
 
-    def __init__(self, path: Path):
-        self.path, self.sent = path, b""
-        self.records: dict[str, dict[str, Any]] = {}
-        self.known: dict[str, Any] = {}
-        if not path.exists():
-            return
-        letter, _ = read_letter(path)
-        self.known, arrays = letter.about, dict(letter.message.arrays)
-        self.records, self.sent = self.known.pop("records"), arrays.pop("").data
-        for name, array in arrays.items():
-            record, _, key = name.partition("/")
-            self.records[record][key] = array
-
-    @classmethod
-    def of(cls, folder: str | os.PathLike, about: dict[str, Any], question: str) -> _State:
-        """State of the run that a question is of."""
+    def __init__(self, folder: str | os.PathLike, about: dict[str, Any], question: str):
         for name, kind in {"run": int, "number": int, "node": int, "site": str}.items():
             if type(about.get(name)) is not kind:
                 raise ValueError(f"{question}: a question states {name!r}, this one does not.")
         check_text("site", about["site"])
         name = digest_of(f"{about['run']} {about['site']}".encode())[:32]
-        return cls(Path(folder) / f"{name}.state")
+        self.path, self.sent = Path(folder) / f"{name}.state", b""
+        self.records: dict[str, dict[str, Any]] = {}
+        self.known: dict[str, Any] = {}
+        if not self.path.exists():
+            return
+        letter, _ = read_letter(self.path)
+        self.known, arrays = letter.about, dict(letter.message.arrays)
+        self.records, self.sent = self.known.pop("records"), arrays.pop("").data
+        for name, array in arrays.items():  # of an older release
+            record, _, key = name.partition("/")
+            self.records[record][key] = array.data
 
     def check(self, about: dict[str, Any], rows: Any) -> None:
         """Raise unless a question is the next one about the rows and the estimator of the run."""
@@ -497,13 +492,9 @@ class _State:
         self.known = {name: about.get(name) for name in ("number", "estimator", "secure")}
         self.known |= {"question": question, "answer": digest_of(sent), "rows": self._rows}
         self.sent = sent
-        config: dict[str, Any] = {}
         arrays = {"": Array(sent, (len(sent),), "bytes")}
-        for name, record in self.records.items():
-            config[name] = {k: v for k, v in record.items() if not isinstance(v, Array)}
-            arrays |= {f"{name}/{k}": v for k, v in record.items() if isinstance(v, Array)}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.path.exists():
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
-        letter = Letter({**self.known, "records": config}, Message("state", {}, arrays))
+        letter = Letter({**self.known, "records": self.records}, Message("state", {}, arrays))
         write_bytes(self.path, letter.to_bytes())

@@ -127,11 +127,23 @@ def client_app(
     elif min_rows is not None:
         raise ValueError(f"min_rows must be None beside a policy, which has one, got {min_rows!r}.")
     name_of = _configured_site if site is None else site
-    site_app = SiteApp(load_rows, estimator, name_of, policy, secure)
-    app = ClientApp()
-    answer = _over_flower(site_app.reply)
+    site_app, app = SiteApp(load_rows, estimator, name_of, policy, secure), ClientApp()
+
+    def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
+        state: dict[str, dict[str, Any]] = {}
+        for name, record in context.state.config_records.items():
+            if name.startswith(_OWN):
+                state[name] = dict(record)
+        who = context.node_id, context.run_id
+        own = SiteContext(*who, context, context.run_config, state)
+        kind = message.metadata.message_type.removeprefix("query.")
+        found = site_app.reply(Message(kind, *_read(message.content, _ASKED)), own)
+        for name, kept in state.items():
+            context.state[name] = ConfigRecord(kept)
+        return FlowerMessage(_content(found, _SENT), reply_to=message)
+
     for kind in site_app.kinds:
-        app.query(kind)(answer)
+        app.query(kind)(reply)
     return app
 
 
@@ -342,43 +354,12 @@ def _content(message: Message, name: str) -> RecordDict:
     return RecordDict({name: arrays, "config": ConfigRecord(dict(message.config))})
 
 
-def _arrays(record: Any) -> dict[str, Array]:
-    """Arrays of a record that another party has made."""
-    return {name: Array(a.data, a.shape, a.dtype, a.stype) for name, a in record.items()}
-
-
 def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Numbers and texts, and arrays, of a message that another party has made."""
-    arrays = content.array_records.get(name)
-    return dict(content.config_records.get("config", {})), _arrays(arrays) if arrays else {}
-
-
-# -------------------------------------------------------------------- at a site
-
-
-def _over_flower(
-    answer: Callable[[Message, SiteContext], Message],
-) -> Callable[[FlowerMessage, Context], FlowerMessage]:
-    """Handler of Flower's messages, from one of messages of any carrier."""
-
-    def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
-        state: dict[str, dict[str, Any]] = {}
-        for name, record in context.state.items():
-            if name.startswith(_OWN):
-                state[name] = _arrays(record) if isinstance(record, ArrayRecord) else dict(record)
-        who = context.node_id, context.run_id
-        own = SiteContext(*who, context, context.run_config, state)
-        kind = message.metadata.message_type.removeprefix("query.")
-        found = answer(Message(kind, *_read(message.content, _ASKED)), own)
-        for name, kept in state.items():
-            if set(map(type, kept.values())) == {Array}:
-                content = _content(Message("", arrays=kept), name)
-                context.state[name] = content.array_records[name]
-            else:
-                context.state[name] = ConfigRecord(kept)
-        return FlowerMessage(_content(found, _SENT), reply_to=message)
-
-    return reply
+    sent = dict[str, Array]()
+    for key, a in content.array_records.get(name, {}).items():
+        sent[key] = Array(a.data, a.shape, a.dtype, a.stype)
+    return dict(content.config_records.get("config", {})), sent
 
 
 # -------------------------------------------------------------------- at the server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,18 +130,16 @@ class ConditionalFill(MissingStrategy):
             of_rows[label] += float(weights[at].sum())
         X = X.astype(float_dtype(X), copy=False)
 
-        def summarise(query: Subspace) -> tuple[list[Any], Seen]:
+        def fill(query: Subspace) -> tuple[dict[Any, Site], Seen]:
             pca._reset()
             log = pca.communication_.copy()
             labels = take_summaries(pca, filled_rows(X, query), weight, shards, "fit")
-            if len(query.components):
-                pca.communication_ = log  # what is sent has the covariances as well
-                take_filled(pca, _with_covariances(pca, query, X, weight, shards).items())
+            pca.communication_ = log  # what is sent has the covariances as well
             n_rows = np.array([of_rows[label] for label in labels])
-            return labels, Seen(np.stack([found[label][1] for label in labels]), n_rows)
+            seen = Seen(np.stack([found[label][1] for label in labels]), n_rows)
+            return _with_covariances(pca, query, X, weight, shards), seen
 
-        record_means(pca, len(shards), len(means))
-        return fill_in_rounds(pca, means_only(means, n), summarise)
+        return fill_in_rounds(pca, len(shards), means, n, fill)
 
     def _merge_others(self, pca: Any) -> None:
         raise ValueError(
@@ -175,30 +173,31 @@ def _with_covariances(
 
 def fill_in_rounds(
     pca: Any,
-    query: Subspace,
-    summarise: Callable[[Subspace], tuple[list[Any], Seen]],
+    n_clients: int,
+    means: np.ndarray,
+    n: float,
+    fill: Callable[[Subspace], tuple[dict[Any, Site], Seen]],
 ) -> list[Any]:
     """The rounds that the parameter asks for, by summaries wherever the rows are.
 
-    ``summarise(query)`` lets clients fill their rows in and merges the summaries of them; it
-    returns their labels, and what is there of their rows.
+    They begin with means of the columns of n rows, which ``n_clients`` have sent. ``fill(query)``
+    lets clients fill their rows in; it returns their summaries, and what is there of their rows.
     """
-    labels: list[Any] = []
+    d, found = len(means), dict[Any, Site]()
+    up, down = [Message(2 * d, 16 * d)] * n_clients, [Message(d, 8 * d)] * n_clients
+    pca.communication_.record(up, down)
+    query = Subspace(np.zeros((0, d)), np.zeros(0), means, n, 0.0)
     for _ in range(pca.missing.n_rounds + 1):
-        _record_query(pca, query, len(labels))
-        labels, seen = summarise(query)
+        _record_query(pca, query, len(found))
+        found, seen = fill(query)
+        pca._reset()
+        pca._clients = found
+        pca._merge_all()
+        pca.clients_ = sorted(found, key=label_order)
         _show_filled(pca, query, seen)
         known = pca._values()["subspace_"]._part(pca.n_components_)
         query = in_float64(known)._replace(site=None)
-    return labels
-
-
-def take_filled(pca: Any, found: Iterable[tuple[Any, Site]]) -> None:
-    """Merge the summaries of filled rows that clients have sent."""
-    pca._reset()
-    pca._clients = dict(found)
-    pca._merge_all()
-    pca.clients_ = sorted(pca._clients, key=label_order)
+    return list(found)
 
 
 def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
@@ -221,12 +220,6 @@ def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
     if rank == HELD_OUT:  # by rows of which as many have two columns both
         rank = held_out_components(subspace, n * float(seen.entries.sum() / n / d) ** 2, most)
     pca._set_fitted(subspace, rank, pca.n_samples_)
-
-
-def record_means(pca: Any, n_clients: int, d: int) -> None:
-    """Note the first round: means and counts of entries, and the means of all."""
-    up, down = [Message(2 * d, 16 * d)] * n_clients, [Message(d, 8 * d)] * n_clients
-    pca.communication_.record(up, down)
 
 
 def _record_query(pca: Any, query: Subspace, n_clients: int) -> None:
@@ -298,12 +291,6 @@ def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
         raise ValueError(f"column {lost[0]} is observed in 0 rows of all clients; leave it out.")
     origin = means[np.argmax(counts, axis=0), np.arange(means.shape[1])]
     return origin + (counts * (means - origin)).sum(axis=0) / total, total
-
-
-def means_only(means: np.ndarray, n_samples: float) -> Subspace:
-    """The model that fills rows in by means."""
-    d = len(means)
-    return Subspace(np.zeros((0, d)), np.zeros(0), means, n_samples, 0.0)
 
 
 def noise_of(query: Subspace) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -92,6 +91,10 @@ class ColumnClient:
     def local_kernel(self, X: np.ndarray | None = None) -> np.ndarray:
         """Kernel of its columns alone."""
         return self.kernel.of_sum(self.part(X))
+
+    def operator(self, label: int, center: bool, of_columns: bool) -> Operator:
+        """That kernel as a matrix."""
+        return KernelMatrix(label, len(self.columns), self, center, of_columns)
 
 
 def part_of(label: int, client: ColumnClient, X: np.ndarray | None) -> np.ndarray:
@@ -294,13 +297,6 @@ class KernelMatrix(Operator):
         return replace(self, client=self.client.updated(u - u.mean() if self.center else u))
 
 
-@singledispatch
-def kernel_operator(client: Any, label: int, center: bool, method: VFedPCA) -> Operator:
-    """The kernel of a client; a function for each class of clients."""
-    of_columns = method.update.endswith("_columns")
-    return KernelMatrix(label, len(client.columns), client, center, of_columns)
-
-
 def agreed_kernel_pca(
     method: VFedPCA,
     federation: Federation,
@@ -310,7 +306,8 @@ def agreed_kernel_pca(
     rounds: Callable[[int], Iterable[int]],
 ) -> tuple[np.ndarray, np.ndarray, AgreedScores, LeftVectors]:
     """Eigenvalues, those of the clients' own kernels, what gives scores, and the vectors."""
-    operators = [kernel_operator(client, i, center, method) for i, client in enumerate(clients)]
+    of_columns = method.update.endswith("_columns")
+    operators = [client.operator(i, center, of_columns) for i, client in enumerate(clients)]
     n = len(clients[0].rows)
     found, own_values, weights = common_vectors(method, federation, operators, n, rank, rounds)
     flipped = _with_fixed_signs(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from .._validation.intervals import AT_LEAST_ONE
 from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import Message
-from ..rounds._client import Client
 from ._vertical_method import LeftVectors, VerticalMethod, pass_on
 
 __all__ = ["VFedPCA"]
@@ -79,12 +77,6 @@ class Columns(Operator):
     def deflated(self, u: np.ndarray) -> Columns:
         """X_i - u u^T X_i; see `Operator.deflated`."""
         return replace(self, rows=self.rows - np.outer(self.rows @ u, u))
-
-
-@singledispatch
-def operator_of(client: Client) -> Operator:
-    """The matrix of a client that holds columns; a function for each class of clients."""
-    return Columns(client.label, len(client.rows), client.rows)
 
 
 def local_power(operator: Operator, a: np.ndarray, iterations: int) -> tuple[float, np.ndarray]:
@@ -424,7 +416,9 @@ class VFedPCA(VerticalMethod):
 
     def left_vectors(self, federation, clients, rank, rounds=range) -> LeftVectors:
         """Take vectors one after the other; see `VerticalMethod.left_vectors`."""
-        operators = [operator_of(client) for client in clients]
+        operators: list[Any] = [
+            c if isinstance(c, Operator) else Columns(c.label, len(c.rows), c.rows) for c in clients
+        ]
         return common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)[
             0
         ]

@@ -423,4 +423,4 @@ def test_calls_before_the_first_product_of_a_site(monkeypatch):
     parts = {f"site {i}": ROWS[50 * i : 50 * i + 50] for i in range(4)}
     fitted()  # imports what is needed
     monkeypatch.setattr(SiteMoments, "products", stop)
-    assert walked(fitted)[1] <= 1774
+    assert walked(fitted)[1] <= 1696
