@@ -50,7 +50,7 @@ from fedpca_sklearn.engines.flower import (
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 PAGE = Path(__file__).resolve().parents[2] / "docs/promises.md"
 TRACKER = (
-    "FederatedSubspaceTracker(2, batch_size=20, init=FirstSubspace(n_rows=20, n_rounds=4),"
+    "FederatedSubspaceTracker(2, batch_size=20, init=FirstSubspace(n_rows=20, n_rounds=2),"
     " n_rounds=2, random_state=0, support_threshold=0.5, "
 )
 
@@ -129,8 +129,9 @@ FederatedPowerPCA(3, local_steps=3, n_rounds=5, random_state=0) | rows | plain |
 FederatedPowerPCA(3, local_steps=3, n_rounds=2, random_state=0) | rows | secure | 1e-6
 FederatedPowerPCA(3, center=False, n_rounds=2, random_state=0) | rows | secure | 1e-6
 FederatedPowerPCA(3, n_rounds=9, random_state=0) | mixed | plain | 2e-6
-{TRACKER}robust=False) | stream | plain | 1e-7
-{TRACKER}center=False, forgetting_factor=0.0, fill="subspace", n_iter=2) | stream | plain | 1e-7
+{TRACKER}robust=False) | short stream | plain | 1e-7
+{TRACKER}center=False, forgetting_factor=0.0, fill="subspace", n_iter=2) | short stream |\
+ plain | 1e-7
 {TRACKER}detect_changes=ChangeDetection(2)) | stream | plain | 1e-7
 VerticalFederatedPCA(3, method=PowerRounds(tol=1e-13), center=False, random_state=0) | owners |\
  plain | 1e-8
@@ -194,9 +195,10 @@ FEWER = {
     "FederatedSubspaceTracker": {
         "n_rounds": 1,
         "batch_size": 80,
-        "init": made("FirstSubspace(n_rows=80, n_rounds=2)"),
+        "init": made("FirstSubspace(n_rows=80, n_rounds=1)"),
     },
-    "FederatedHeteroscedasticPCA": {"tol": 0.1, "n_rounds": 2},
+    "FederatedPowerPCA": {"n_rounds": 2},
+    "FederatedHeteroscedasticPCA": {"tol": 0.1, "n_rounds": 1},
     'method="vfedpca"': {"method": made("VFedPCA(n_rounds=2)")},
     'method="power"': {"method": made("PowerRounds(n_rounds=1)")},
     "aggregation=VFedPCA()": {"aggregation": made("VFedPCA(n_rounds=2)")},

@@ -62,7 +62,7 @@ def arrived(monkeypatch):
 # ----------------------------------------------------------------------------------- sensitivity
 
 
-def worst(distance, d, tries=16, seed=0):
+def worst(distance, d, tries=8, seed=0):
     """Largest distance of neighbours, rows y and z in the unit ball, that a search finds."""
     rng = np.random.default_rng(seed)
 

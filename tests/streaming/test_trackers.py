@@ -175,7 +175,7 @@ def test_the_scale_of_the_rows_does_not_matter(model, scale, n):
 
 @trackers()
 def test_wide_rows_take_memory_for_a_few_bases_and_blocks(model):
-    d, k = 5000, 3
+    d, k = 3000, 3
     X = np.random.default_rng(0).standard_normal((100, d))
     whole, model = clone(model), clone(model)
     # the basis, the block, and a dozen copies and products of them

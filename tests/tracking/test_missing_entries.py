@@ -364,19 +364,18 @@ def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
     # a step for each row or two takes as long as a batch
     X, model = EDGES[kind][:: 3 if re.search(r"batch_size=[12]\b", code) else 1], made(code)
     model.fit(X)
-    seen, rows = ~np.isnan(X), [X, with_holes(planted(10), 0.5)]
+    seen, some = ~np.isnan(X), X[::5]
     assert_finite_and_orthonormal(model)
-    for Y in rows:
+    for Y in (some, with_holes(planted(10), 0.5)):
         full = model.impute(Y)
         assert_finite_and_orthonormal(model, model.transform(Y), full)
         assert_array_equal(full[~np.isnan(Y)], Y[~np.isnan(Y)])
-    if hasattr(model, "score"):
-        assert all(model.score(Y) <= 1 for Y in rows) or "Alternating" in code
+        assert not hasattr(model, "score") or model.score(Y) <= 1 or "Alternating" in code
     assert model.n_samples_seen_ == len(X)
     if hasattr(model, "decompose"):
-        full, sparse = model.decompose(X)
+        full, sparse = model.decompose(some)
         assert_finite_and_orthonormal(model, full, sparse)
-        assert_array_equal(sparse[~seen], 0)
+        assert_array_equal(sparse[~seen[::5]], 0)
     if hasattr(model, "outlier_mask_"):
         assert model.outlier_mask_.shape == X.shape
         assert not model.outlier_mask_[~seen].any()
