@@ -450,7 +450,7 @@ class HostileTransport:
         return self.draw(st.permutations(found))
 
 
-@settings(max_examples=50, phases=[Phase.generate])
+@settings(max_examples=80, phases=[Phase.generate])
 @given(data=st.data(), code=st.sampled_from(["FederatedPCA(3)", POWER_4]))
 def test_replies_that_are_lost_repeated_late_reordered_or_damaged(data, code):
     """The fit of the sites that are left, or an error that names those that are not."""

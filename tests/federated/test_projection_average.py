@@ -231,7 +231,7 @@ def test_a_wrong_mean_moves_scores_and_no_centring_guards_them():
 # -------------------------------------------------------------------- over time
 
 
-@settings(drawn, max_examples=60)
+@settings(drawn, max_examples=100)
 @given(
     grouping=st.lists(st.integers(1, 4), min_size=1, max_size=5),
     d=st.integers(4, 20),
