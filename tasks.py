@@ -79,7 +79,8 @@ def flower():
 def test(*arguments):
     """Run tests and doctests, all but the slow ones; further arguments go to pytest."""
     if not arguments:  # scipy reads this setting once in a process
-        pytest("-q", "-k", "check_array_api", "tests/test_common.py", SCIPY_ARRAY_API="1")
+        call = ("-m", "pytest", "-q", "-k", "check_array_api", "tests/test_common.py")
+        run(environment(), *call, SCIPY_ARRAY_API="1")
     pytest("-m", "not slow", *arguments, TESTS_NO_SKIPS="1")
 
 

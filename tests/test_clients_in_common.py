@@ -6,6 +6,8 @@ rounding, and those that go in rounds by their tolerance of 1e-10, or by none wh
 rounds is fixed: 1e-8 is above both, and far below any error in the algebra.
 """
 
+from itertools import product
+
 import joblib
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from sklearn.decomposition import PCA
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.ConvergenceWarning")
 SIZES = [40, 1, 70, 33, 50, 2, 64]
+WRONG = [(np.nan, "NaN"), (-np.inf, "infinity"), (1e200, "too large")]
 MODELS = """
 FederatedPCA(3)
 FederatedPCA(3, merge=SubspaceMerge("qr", fan_in=2))
@@ -38,6 +41,12 @@ FederatedPowerPCA(3, acceleration="krylov", tol=1e-10, random_state=0)
 FederatedHeteroscedasticPCA(3, n_rounds=20, tol=0.0, random_state=0)
 """.strip().splitlines()
 every_model = pytest.mark.parametrize("code", MODELS)
+
+
+def in_turn(name, *values):
+    """Each estimator with one of the values, and the first with all of them."""
+    turns = [(code, values[i % len(values)]) for i, code in enumerate(MODELS)]
+    return pytest.mark.parametrize(("code", name), turns + [(MODELS[0], v) for v in values[1:]])
 
 
 @pytest.fixture
@@ -95,8 +104,7 @@ def test_weights_are_repeated_rows_and_a_client_without_weight_is_absent(code, s
     assert sent == repeated.communication_.table[0]["messages_up"]
 
 
-@every_model
-@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_matrix, sp.coo_array])
+@in_turn("kind", sp.csr_array, sp.csc_matrix, sp.coo_array)
 def test_sparse_rows_are_the_dense_ones(code, sites, kind):
     X, clients = sites
     dense, sparse = made(code).fit(X, clients=clients), made(code).fit(kind(X), clients=clients)
@@ -165,12 +173,9 @@ def test_identical_rows_have_no_variance_and_a_mean(code, value):
     assert_allclose(model.mean_, 0 if "center=False" in code else value, rtol=1e-15)
 
 
-@every_model
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize(
-    ("bad", "words"), [(np.nan, "NaN"), (-np.inf, "infinity"), (1e200, "too large")]
-)
-def test_a_wrong_entry_names_its_client_and_changes_nothing(code, sites, n_jobs, bad, words):
+@in_turn("how", *product([1, 2], WRONG))
+def test_a_wrong_entry_names_its_client_and_changes_nothing(code, sites, how):
+    n_jobs, (bad, words) = how
     X, clients = sites
     names, wrong = np.array(list("abcdefg"))[clients], X.copy()
     wrong[np.flatnonzero(names == "c")[3], 1] = bad
@@ -184,8 +189,7 @@ def test_a_wrong_entry_names_its_client_and_changes_nothing(code, sites, n_jobs,
         assert (joblib.hash(vars(model)), list(vars(model))) == (before, attributes)
 
 
-@every_model
-@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+@in_turn("library", "pandas", "polars", "pyarrow")
 def test_a_column_holds_the_labels(code, sites, library):
     X, clients = sites
     site = np.array(list("pzamkby"))[clients]

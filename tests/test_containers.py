@@ -1,9 +1,5 @@
 """Whatever holds rows keeps the names of its columns, or is refused by a message that helps."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -169,19 +165,19 @@ def test_batches_and_arrays_of_sites_are_refused_where_one_array_is_needed(code)
 
 @every_model
 def test_what_is_masked_is_missing(code):
-    for kind in (X.astype(np.float32), np.round(9 * X).astype(np.int16)):
-        hidden = np.ma.array(kind.copy(), mask=np.arange(X.size).reshape(X.shape) % 7 == 3)
-        hidden.data[hidden.mask] = 9_999
-        if get_tags(made(code)).input_tags.allow_nan:
-            seen = np.where(hidden.mask, np.nan, kind)
-            fitted, expected = made(code).fit(hidden), made(code).fit(seen)
-            assert_array_equal(fitted.components_, expected.components_)
-            assert_array_equal(fitted.transform(hidden), expected.transform(seen))
-        else:
-            with pytest.raises(ValueError, match=r"X contains NaN. SubspaceTracker, .* missing"):
-                made(code).fit(hidden)
-        whole = np.ma.array(kind)
-        assert_array_equal(made(code).fit_transform(whole), made(code).fit_transform(kind))
+    kind = np.round(9 * X).astype(np.int16) if MODELS.index(code) % 2 else X.astype(np.float32)
+    hidden = np.ma.array(kind.copy(), mask=np.arange(X.size).reshape(X.shape) % 7 == 3)
+    hidden.data[hidden.mask] = 9_999
+    if get_tags(made(code)).input_tags.allow_nan:
+        seen = np.where(hidden.mask, np.nan, kind)
+        fitted, expected = made(code).fit(hidden), made(code).fit(seen)
+        assert_array_equal(fitted.components_, expected.components_)
+        assert_array_equal(fitted.transform(hidden), expected.transform(seen))
+    else:
+        with pytest.raises(ValueError, match=r"X contains NaN. SubspaceTracker, .* missing"):
+            made(code).fit(hidden)
+    whole = np.ma.array(kind)
+    assert_array_equal(made(code).fit_transform(whole), made(code).fit_transform(kind))
 
 
 LENGTHS = np.random.default_rng(0).integers(-90, 90, (60, 4)).astype("m8[s]")
@@ -192,22 +188,22 @@ def test_a_date_or_duration_that_is_not_there_is_missing(code):
     gone, numbers = np.arange(240).reshape(60, 4) % 7 == 3, LENGTHS.astype(np.float64)
     seen, takes = np.where(gone, np.nan, numbers), get_tags(made(code)).input_tags.allow_nan
     model = made(code).fit(numbers)
-    for whole in (LENGTHS, np.datetime64(0, "s") + LENGTHS):
-        for rows in (whole, pd.DataFrame(whole)):  # by columns, with other rounding errors
-            found = made(code).fit_transform(rows)
-            assert_allclose(found, model.transform(numbers), rtol=1e-9, atol=1e-9)
-        holes = whole.copy()
-        holes[gone] = "NaT"
-        for rows in (holes, pd.DataFrame(holes, columns=NAMES), list(map(list, holes))):
-            if takes:
-                found, filled = (made(code).fit_transform(part) for part in (rows, seen))
-                assert_allclose(found, filled, rtol=1e-9, atol=1e-9)
-                continue
-            with pytest.raises(ValueError, match=r"X contains NaN\. SubspaceTracker"):
-                made(code).fit(rows)
-        if not takes:
-            with pytest.raises(ValueError, match="contains NaN"):
-                model.transform(holes)
+    whole = LENGTHS + (np.datetime64(0, "s") if MODELS.index(code) % 2 else np.timedelta64(0, "s"))
+    for rows in (whole, pd.DataFrame(whole)):  # by columns, with other rounding errors
+        found = made(code).fit_transform(rows)
+        assert_allclose(found, model.transform(numbers), rtol=1e-9, atol=1e-9)
+    holes = whole.copy()
+    holes[gone] = "NaT"
+    filled = made(code).fit_transform(seen) if takes else None
+    for rows in (holes, pd.DataFrame(holes, columns=NAMES), list(map(list, holes))):
+        if takes:
+            assert_allclose(made(code).fit_transform(rows), filled, rtol=1e-9, atol=1e-9)
+            continue
+        with pytest.raises(ValueError, match=r"X contains NaN\. SubspaceTracker"):
+            made(code).fit(rows)
+    if not takes:
+        with pytest.raises(ValueError, match="contains NaN"):
+            model.transform(holes)
 
 
 @pytest.mark.parametrize("measure", [reconstruction_error, excess_error])
@@ -243,26 +239,6 @@ def test_arrays_of_other_libraries_are_read_where_numpy_can(code):
     rows = module("array_api_strict").asarray(X)
     found, expected = (made(code).fit(part).transform(part) for part in (rows, X))
     assert_array_equal(found, expected)
-
-
-def test_nothing_is_imported_to_tell_containers_apart_and_nothing_is_printed():
-    code = """
-import logging, sys
-import numpy as np
-import fedpca_sklearn as f
-logger = logging.getLogger("fedpca_sklearn")
-assert logger.level == logging.NOTSET
-assert not logger.handlers  # else what fails at a site would be shown nowhere
-X = np.random.default_rng(0).standard_normal((30, 3))
-channel = f.PerfectChannel(dropout=0.3)
-for model in f.StreamingPCA(1), f.FederatedPowerPCA(1, random_state=0, channel=channel):
-    model.fit(X).transform(X)
-others = "polars", "duckdb", "h5py", "zarr", "torch", "array_api_strict", "jax"
-assert not [name for name in others if name in sys.modules]
-"""
-    call, root = [sys.executable, "-c", code], Path(__file__).parent.parent
-    done = subprocess.run(call, capture_output=True, text=True, cwd=root)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("as_rows", [np.asarray, sp.csr_array])

@@ -120,18 +120,17 @@ def test_a_fit_on_processes_is_that_of_one_process(pca, cluster):
         fitted.transform(chunked(X)).compute()
 
 
-def _slow_rows(chunk, flag=None, block_info=None):
-    """Rows of a chunk; the first worker that comes to one in the middle dies."""
-    if flag and block_info[0]["chunk-location"][0] == 6 and not os.path.exists(flag):
-        open(flag, "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return chunk
-
-
 def test_a_worker_that_is_killed_does_not_change_the_result(cluster, tmp_path):
     X, flag = rows(3000), tmp_path / "killed"
-    kind = {"dtype": X.dtype, "meta": np.empty((0, 0))}
-    data = chunked(X, 250, 40).map_blocks(_slow_rows, flag=str(flag), **kind)
+
+    def slow_rows(chunk, block_info=None):  # workers do not import this module for it
+        """Rows of a chunk; the first worker that comes to one in the middle dies."""
+        if block_info[0]["chunk-location"][0] == 6 and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return chunk
+
+    data = chunked(X, 250, 40).map_blocks(slow_rows, dtype=X.dtype, meta=np.empty((0, 0)))
     fitted = StreamingPCA(5).fit(data)
     assert flag.exists()
     assert_is_pca_of(fitted, X, 5)

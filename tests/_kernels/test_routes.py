@@ -111,10 +111,19 @@ def test_the_past_counts_as_its_rows_do(route, n, d, r, excess, taken):
     assert_is_a_cut(pca, X, None, excess)
 
 
-@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES)
 @pytest.mark.parametrize(
-    ("scale", "dtype"),
-    [(1e-160, "f8"), (1e-150, "f8"), (1e-90, "f8"), (1e150, "f8"), (1e-12, "f4"), (1e12, "f4")],
+    ("route", "n", "d", "r", "excess", "scale", "dtype"),
+    [
+        (*shape, scale, dtype)
+        for i, (scale, dtype) in enumerate(
+            zip(
+                [1e-160, 1e150, 1e-12, 1e-150, 1e12, 1e-90],
+                ["f8", "f8", "f4", "f8", "f4", "f8"],
+                strict=True,
+            )
+        )
+        for shape in SHAPES[: 3 if i < 3 else 2]
+    ],
 )
 def test_units_change_nothing(route, n, d, r, excess, scale, dtype):
     """Where products would leave the range, other routes find the directions."""

@@ -145,13 +145,13 @@ NAMED = re.compile(
 
 
 def rows_of_size(size):
-    """Rows of this size, the same in 20 of 60 rows, in one column and in one entry."""
-    X = rows_of() * [5, 4, 3, 2, 1, 0.5] + 1
+    """Rows of this size, the same in 14 of 42 rows, in one column and in one entry."""
+    X = rows_of((42, 6)) * [5, 4, 3, 2, 1, 0.5] + 1
     with np.errstate(over="ignore"):
         part, column, entry = X.copy(), X.copy(), X.copy()
-        part[20:40] *= size
+        part[14:28] *= size
         column[:, 2] *= size
-        entry[35, 3] = size
+        entry[25, 3] = size
         yield from (X * size, part, column, entry, np.full(X.shape, size))
 
 
@@ -174,16 +174,15 @@ def used(model, X):
 def test_values_of_any_size_give_numbers_or_the_named_error(code, size):
     """And no warning of numpy, nor an error of numpy or scipy about infinity in some array."""
     model = made(code)
-    for X in rows_of_size(size):
-        holes = X.copy()
-        holes[::7, 1] = np.nan
-        for rows in (X, holes) if get_tags(model).input_tags.allow_nan else (X,):
-            refused = None
-            try:
-                used(clone(model), rows)
-            except ValueError as error:
-                refused = str(error)
-            assert refused is None or (size > 1 and NAMED.search(refused)), refused
+    for i, X in enumerate(rows_of_size(size)):
+        if i % 2 and get_tags(model).input_tags.allow_nan:
+            X[::7, 1] = np.nan
+        refused = None
+        try:
+            used(clone(model), X)
+        except ValueError as error:
+            refused = str(error)
+        assert refused is None or (size > 1 and NAMED.search(refused)), refused
 
 
 @pytest.mark.parametrize("size", [1e-160, 1e-161, 1e-162])

@@ -67,10 +67,6 @@ def label_and_sum(label, *numbers):
     return label, sum(numbers)
 
 
-def process(label):
-    return os.getpid()
-
-
 def blas_threads(label=None):
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
@@ -89,6 +85,13 @@ def test_results_come_in_the_order_of_the_clients(n_jobs):
 
 def test_parallel_clients_are_threads_unless_the_user_says_otherwise():
     calls = [(i,) for i in range(4)]
+
+    def process(label):  # processes do not import this module for what is defined here
+        return os.getpid()
+
+    def fail(label):
+        raise ValueError("of no use")
+
     assert set(Federation(2).map(process, calls)) == {os.getpid()}
     barrier = threading.Barrier(2, timeout=60)  # breaks unless two clients are inside
     got = list(Federation(2).map(lambda label: (label, barrier.wait() >= 0), [("a",), ("b",)]))

@@ -290,9 +290,16 @@ def sites_of(kind):
             SiteRows(parts["east"][35:], weight[35:80]),
         ]
         return halves
-    if kind == "stream":
+    if "stream" in kind:
         stream = make_subspace_stream(
-            240, 12, 2, delta=0, missing=0.1, noise_std=0.05, outliers=0.02, random_state=1
+            120 if "short" in kind else 240,
+            12,
+            2,
+            delta=0,
+            missing=0.1,
+            noise_std=0.05,
+            outliers=0.02,
+            random_state=1,
         )
         return dict(zip(PARTS, np.split(stream.X, 3), strict=True))
     if kind == "single":

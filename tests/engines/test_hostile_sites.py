@@ -87,7 +87,7 @@ def flower_failed(message, reply):
 
 
 TRACKER = (
-    "FederatedSubspaceTracker(2, batch_size=20, n_rounds=2, init=FirstSubspace(n_rounds=4),"
+    "FederatedSubspaceTracker(2, batch_size=20, n_rounds=2, init=FirstSubspace(n_rounds=2),"
     " random_state=0)"
 )
 FITS = {
@@ -106,7 +106,7 @@ refined | FederatedPCA(3, n_refinements=2) | rows
 hetero | FederatedHeteroscedasticPCA(2, random_state=0) | strong
 pairs | FederatedPCA(3, missing=AvailablePairs()) | holes
 fill | FederatedPCA(3, missing=ConditionalFill()) | holes
-tracker | {TRACKER} | stream
+tracker | {TRACKER} | short stream
 power | VerticalFederatedPCA(3, method="power", random_state=0) | same owners
 merge | VerticalFederatedPCA(3, method="merge") | same owners
 agreed | VerticalFederatedPCA(2, method=VFedPCA(n_rounds=2), random_state=0) | same owners
@@ -629,7 +629,7 @@ def test_a_key_that_another_site_has_sent_ends_the_fit():
 def test_a_site_does_not_say_how_many_rows_a_batch_has(change, kind):
     """The server would make an array of as many."""
     parts = {site: rows[:20] for site, rows in sites_of("stream").items()}
-    short = made(TRACKER.replace("n_rounds=2", "n_rounds=1").replace("n_rounds=4", "n_rounds=2"))
+    short = made(TRACKER.replace("n_rounds=2,", "n_rounds=1,"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Fitted without site 'east'")  # at the end
         found = fit(short, parts, spoiling(change, "east", kind), SECURE)

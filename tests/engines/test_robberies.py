@@ -127,7 +127,7 @@ def answers(kind, twin, asked):
 
 
 @pytest.mark.parametrize("kind", SITES)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(asked=questions())
 def test_answers_depend_on_number_mean_and_scatter_alone(kind, asked):
     assert answers(kind, 0, asked) == answers(kind, 1, asked)
@@ -188,7 +188,7 @@ def asked_by_files(folder, asked, answered):
     return sent
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(asked=questions())
 def test_files_depend_on_number_mean_and_scatter_alone(asked):
     with TemporaryDirectory() as place:

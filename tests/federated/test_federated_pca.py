@@ -52,7 +52,7 @@ merges = st.builds(
 )
 
 
-@settings(examples, max_examples=150)
+@settings(examples, max_examples=90)
 @given(
     rows_of_clients(
         st.one_of(*[st.integers(1, 24)] * 19, st.just(256)),

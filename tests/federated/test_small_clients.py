@@ -211,7 +211,7 @@ def test_the_result_is_that_of_all_rows(size, d, dtype):
 
 @pytest.mark.parametrize("name", ["components_", "summaries_", "communication_", "estimators_"])
 def test_what_is_read_changes_no_later_bit(name):
-    X = far_rows(1500)
+    X = far_rows(600)
     plain, other = streamed(X, 5), streamed(X, 5, read=[name, "components_"])
     assert_array_equal(plain.components_, other.components_)
     assert_array_equal(plain.explained_variance_, other.explained_variance_)

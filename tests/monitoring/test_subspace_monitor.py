@@ -227,7 +227,7 @@ def test_contributions_are_deviations_from_what_the_others_say():
 def test_false_alarms_of_rows_with_missing_entries(share):
     """Fitted to holes variances are too small; limits are by scores, so that rates are right."""
     whole, found, chi2 = [], [], []
-    for seed in range(3):
+    for seed in range(2):
         X, new = rows(800, seed=seed), with_holes(rows(1500, seed=99), share)
         Y = with_holes(X, share)
         for rates, limits, fitted in (
@@ -395,12 +395,12 @@ def test_one_change_is_one_alarm_and_then_the_rate_is_right(change, factor):
         else:
             X[1500 : 4000 if change == "mean" else 1600] += 8
         monitor, flagged = SubspaceMonitor(StreamingPCA(K, forgetting_factor=factor)), []
-        for part in np.split(X, 200):
+        for part in np.split(X, 80):
             monitor.partial_fit(part)
             flagged.append(monitor.recent_scores_ < monitor.offset_)
         flagged = np.concatenate(flagged)
         (point,) = monitor.drift_points_
-        assert 1480 <= point <= 1500
+        assert 1450 <= point <= 1500  # of the batch before, at most
         assert change != "jump" or monitor.drift_angle_ > 0.9
         found.append([np.mean(flagged[part]) for part in (np.s_[300:1500], np.s_[2000:])])
     assert (np.mean(found, axis=0) > 0.03).all()

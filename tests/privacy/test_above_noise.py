@@ -71,11 +71,11 @@ def counted(variances, rng, monkeypatch, n_clients):
 @pytest.mark.parametrize(
     ("d", "level", "n_clients", "draws", "least"),
     [
-        *[(d, level, 1, 200, 0.9) for d in (20, 50) for level in (0.0, 5.0)],
+        *[(d, level, 1, 100, 0.9) for d in (20, 50) for level in (0.0, 5.0)],
         *[pytest.param(200, level, 1, 200, 0.9, marks=pytest.mark.slow) for level in (0.0, 5.0)],
         # the bound of a sum of releases is up to a quarter too large, so that fewer are named
         *[(50, level, k, 60, 0.85) for k, level in ((2, 0.0), (8, 1.5), (2, 5.0))],
-        *[(d, None, k, 200, None) for d, k in ((20, 4), (60, 1))],
+        *[(d, None, k, 100, None) for d, k in ((20, 4), (60, 1))],
     ],
 )
 def test_few_false_components_are_named_and_most_true_ones(

@@ -65,7 +65,7 @@ def test_limits():
 
 
 @every_budget
-@pytest.mark.parametrize("times", [1, 10, 101])
+@pytest.mark.parametrize("times", [1, 101])
 def test_a_pld_accountant_agrees(epsilon, delta, times):
     pld = accountant("pld.privacy_loss_distribution")
     mu = mu_of(epsilon, delta) / math.sqrt(times)

@@ -62,7 +62,7 @@ def arrived(monkeypatch):
 # ----------------------------------------------------------------------------------- sensitivity
 
 
-def worst(distance, d, tries=16, seed=0):
+def worst(distance, d, tries=8, seed=0):
     """Largest distance of neighbours, rows y and z in the unit ball, that a search finds."""
     rng = np.random.default_rng(seed)
 
@@ -119,7 +119,7 @@ MOMENTS = {
         *[
             (lambda y, z, size=size: size(moment(y) - moment(z)), d, math.sqrt(2))
             for size in MOMENTS.values()
-            for d in (2, 4)
+            for d in (3,)
         ],
         *[(of(r), 4, math.sqrt(2)) for of in (of_product, of_last_round) for r in (2, 3)],
         (lambda y, z: np.linalg.norm(clipped(y).sum() - clipped(z).sum()), 3, 2),
@@ -163,7 +163,7 @@ def test_a_basis_within_the_tolerance_of_sites_moves_no_more(query, moved):
 @pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
 def test_an_attack_with_the_best_test_wins_what_is_promised_and_no_more(kind):
     """Neyman-Pearson on the releases themselves, of the worst neighbours."""
-    epsilon, delta, n_times, d = 0.5, 0.1, 10_000, 2
+    epsilon, delta, n_times, d = 0.5, 0.1, 5_000, 2
     mechanism = kind(epsilon, delta, 3.0, mean_share=0.5)
     y, z = np.array([[3.0, 0.0]]), np.array([[0.0, 30.0]])  # the second is clipped to 3
     costs = mechanism.costs(d, 1)

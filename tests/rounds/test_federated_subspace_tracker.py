@@ -68,11 +68,11 @@ def column(model, name):
     ("options", "n", "k", "mean"),
     [
         ({"n_iter": 3, "init": "given"}, 173, 1, 5.0),
-        ({"n_iter": 3}, 173, 40, 0.0),
+        ({"n_iter": 3}, 173, 8, 0.0),
         ({"center": True}, 160, 4, 5.0),
         ({"forgetting_factor": 0.98}, 173, 40, 5.0),
         ({"forgetting_factor": 1.0, "center": True}, 173, 1, 5.0),
-        ({"forgetting_factor": 0.99, "center": True, "n_iter": 2}, 173, 40, 5.0),
+        ({"forgetting_factor": 0.99, "center": True, "n_iter": 2}, 173, 8, 5.0),
     ],
     ids=str,
 )
@@ -263,9 +263,7 @@ def watching(k=3, size=60, noise=0.0, n_updates=10, threshold="auto", **options)
     return tracker(k, batch_size=size, detect_changes=changes, **options)
 
 
-@pytest.mark.parametrize(
-    ("noise", "noise_std"), [(0.0, 0.0), (1e-6, 0.0), (1e-2, 0.0), (0.1, 0.0), (0.1, 0.05)]
-)
+@pytest.mark.parametrize(("noise", "noise_std"), [(0.0, 0.0), (1e-2, 0.0), (0.1, 0.0), (0.1, 0.05)])
 def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
     # Ten batches are updated and four watched; then comes the change, or none, and ten updates
     # more. A batch has 60 rows of variance 1 in each of three directions: after the change the
@@ -448,7 +446,7 @@ def clean(n, d):
 
 @pytest.mark.parametrize("tracked", [robust, lambda X: RobustSubspaceTracker(3).fit(X)])
 def test_constant_columns_say_nothing_about_the_others(tracked):
-    X = clean(1000, 40)
+    X = clean(600, 40)
     X[:, :24] = 7.0
     model, best = tracked(X), PCA(3).fit(X)
     error, least = (reconstruction_error(X, m.components_, m.mean_) for m in (model, best))

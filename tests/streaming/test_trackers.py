@@ -121,7 +121,7 @@ def test_a_stream_may_start_without_news(model, kind, n, center):
     if kind in ("zeros", "no entries"):
         assert_array_equal(model.explained_variance_, 0)
         assert model.noise_variance_ == 0
-    X, V = planted(900, noise=0.01)
+    X, V = planted(500, noise=0.01)
     assert_finite_and_orthonormal(model.partial_fit(X))
     if not hasattr(model, "lower") and (not np.nansum(first**2) or factor(model) < 1):
         assert sine(model.components_, V) < 0.2
@@ -175,7 +175,7 @@ def test_the_scale_of_the_rows_does_not_matter(model, scale, n):
 
 @trackers()
 def test_wide_rows_take_memory_for_a_few_bases_and_blocks(model):
-    d, k = 5000, 3
+    d, k = 3000, 3
     X = np.random.default_rng(0).standard_normal((100, d))
     whole, model = clone(model), clone(model)
     # the basis, the block, and a dozen copies and products of them
@@ -254,8 +254,8 @@ FederatedSubspaceTracker(4, n_clients=3, robust=False, n_rounds=4, init=FirstSub
 
 
 @each(*AFFINE)
-@pytest.mark.parametrize("mean", [0.0, 100.0])
-def test_rows_of_an_affine_subspace_are_found_exactly(model, mean):
+def test_rows_of_an_affine_subspace_are_found_exactly(model):
+    mean = 100.0
     X, V = planted(1600, 30, 4, noise=0.0, mean=mean)
     point = X.mean(axis=0)
     model = clone(model).fit(with_holes(X, 0.1))

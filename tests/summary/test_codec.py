@@ -396,13 +396,13 @@ def traced_peak(data):
 @pytest.mark.no_cover
 @pytest.mark.parametrize("checksum", ["stale", "recomputed"])
 def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
-    """1,500 with the checksum left as it was, and 1,500 past it, into the deeper validation."""
+    """800 with the checksum left as it was, and 800 past it, into the deeper validation."""
     rng = np.random.default_rng(0)
     originals = [s.to_bytes() for name, s in (SUMMARIES | LABELLED).items() if name != "wide"]
     outcomes, largest = Counter(), 0.0
     tracemalloc.start()
     try:
-        for i in range(1500):
+        for i in range(800):
             original = originals[i % len(originals)]
             mutate = MUTATIONS[rng.integers(len(MUTATIONS))]
             data = bytearray(original if checksum == "stale" else original[: -CRC.size])
@@ -422,7 +422,7 @@ def test_mutated_files_end_in_value_error_or_a_valid_summary(checksum):
             largest = max(largest, (peak - 20_000) / max(len(data), 1))
     finally:
         tracemalloc.stop()
-    assert sum(outcomes.values()) > 1450
+    assert sum(outcomes.values()) > 770
     assert largest <= 10, "more was allocated than a small multiple of the file"
     if checksum == "recomputed":  # a changed count is a summary of its own; so it must have passed
         assert outcomes["valid", "change_header"] > 0

@@ -47,7 +47,7 @@ CUTS = {
 }
 
 
-@examples(60)
+@examples(40)
 @given(
     tables(shapes=[(120, 25), (90, 300)], container="dense", unit=1),
     st.sampled_from([*CUTS]),
@@ -145,7 +145,7 @@ def assert_is_pooled(merged, subspaces, unit=1.0):
     assert Subspace.from_bytes(merged.to_bytes()), "not valid as a message"
 
 
-@examples(100)
+@examples(60)
 @given(site_summaries(), any_method, st.randoms(use_true_random=False), st.data())
 def test_merges_commute_and_associate_and_have_an_identity(drawn, method, random, data):
     parts, unit = drawn

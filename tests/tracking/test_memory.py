@@ -34,11 +34,11 @@ def rows(n, d=40, k=5, noise=0.0, seed=0, mean=1.0):
 
 @each
 def test_noise_averages_out_while_the_subspace_stays(model):
-    X, V = rows(2000, noise=0.3)
+    X, V = rows(1000, noise=0.3)
     X = with_holes(X, 0.1)
     found = clone(model).fit(X).components_
     last = clone(model).set_params(forgetting_factor=0.0).fit(X).components_
-    # 50 batches against one: the error falls with the root of their number, by 7
+    # 25 batches against one: the error falls with the root of their number, by 5
     assert sine(found, V) < sine(last, V) / 3
 
 
@@ -59,9 +59,9 @@ def test_the_noise_is_that_of_rows_that_fade():
 def test_a_change_is_followed_and_forgotten_after_one_batch(model, noise):
     if isinstance(model, RobustSubspaceTracker):
         noise = 0.0  # in noise it takes what changes for outliers at first
-    before, after, V = rows(1200, noise=noise)[0], *rows(800, noise=noise, seed=9)
+    before, after, V = rows(600, noise=noise)[0], *rows(800, noise=noise, seed=9)
     X = with_holes(np.concatenate([before, after]), 0.1)
-    found, alone = (clone(model).fit(part).components_ for part in (X, X[1200:]))
+    found, alone = (clone(model).fit(part).components_ for part in (X, X[600:]))
     assert sine(found, V) < 1e-6 + 2 * sine(alone, V)
     if isinstance(model, SubspaceTracker):
         model = clone(model).fit(np.concatenate([before, after[:80]]))
@@ -72,21 +72,20 @@ def test_a_change_is_followed_and_forgotten_after_one_batch(model, noise):
 @pytest.mark.parametrize("noise", [(0.1, 0.1), (0.0, 0.3), (0.05, 0.5)])
 def test_a_noisy_change_is_followed_among_outliers(noise):
     # 1 in 20 entries is an outlier; after half of the rows another subspace and another noise
-    for seed in (0, 1):
-        rng = np.random.default_rng(100 + seed)
-        before, (after, V) = (
-            rows(800, noise=noise[0], seed=seed)[0],
-            rows(800, noise=noise[1], seed=9 + seed),
-        )
-        X = np.concatenate([before, after])
-        hit = rng.random(X.shape) < 0.05
-        X = with_holes(X + hit * rng.choice([-1, 1], X.shape) * rng.uniform(8, 15, X.shape), 0.1)
-        hit &= ~np.isnan(X)
-        model = RobustSubspaceTracker(5).fit(X[:1000]).partial_fit(X[1000:])
-        found, hit = model.outlier_mask_, hit[1000:]
-        assert 2 * np.sum(found & hit) > 0.98 * (found.sum() + hit.sum())
-        # the last 200 rows show the weakest direction, of deviation 1.5 and 40 entries, up to this
-        assert sine(model.components_, V) < 2 * noise[1] * np.sqrt(40 / 200) / 1.5
+    rng, (before, _), (after, V) = (
+        np.random.default_rng(100),
+        rows(800, noise=noise[0]),
+        rows(800, noise=noise[1], seed=9),
+    )
+    X = np.concatenate([before, after])
+    hit = rng.random(X.shape) < 0.05
+    X = with_holes(X + hit * rng.choice([-1, 1], X.shape) * rng.uniform(8, 15, X.shape), 0.1)
+    hit &= ~np.isnan(X)
+    model = RobustSubspaceTracker(5).fit(X[:1000]).partial_fit(X[1000:])
+    found, hit = model.outlier_mask_, hit[1000:]
+    assert 2 * np.sum(found & hit) > 0.98 * (found.sum() + hit.sum())
+    # the last 200 rows show the weakest direction, of deviation 1.5 and 40 entries, up to this
+    assert sine(model.components_, V) < 2 * noise[1] * np.sqrt(40 / 200) / 1.5
 
 
 def days(n, period, seed, d=30, k=12):
@@ -116,7 +115,7 @@ def losses(model, X, size=40):
 
 
 @pytest.mark.parametrize("period", [200, 400])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_what_comes_back_is_not_forgotten(period, seed):
     X = days(3000, period, seed)
     model = SubspaceTracker(5)

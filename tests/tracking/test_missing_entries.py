@@ -4,6 +4,8 @@ The oracles are least squares and conditional means of a normal distribution, ro
 scipy's normal density with the rows and columns of `get_covariance` of the entries that are there.
 """
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -314,7 +316,7 @@ def edges():
         "a persistent outlier": loud,
         "a constant outlier": shifted,
         "noise": rng.standard_normal((120, 20)),
-        "one spike": np.outer(np.arange(90) == 50, np.eye(20)[0]),
+        "one spike": np.outer(np.arange(90) == 51, np.eye(20)[0]),
         "outliers only": rng.standard_normal((100, 20)) * (rng.random((100, 20)) < 0.1),
         "far": X + 1e8,
         "huge": 1e100 * X,
@@ -347,32 +349,33 @@ AlternatingProjections(20)
 AlternatingProjections(3, threshold_scale=0.01)
 AlternatingProjections(3, max_iter=1)
 """.strip().splitlines()
-# the plain ones meet every edge, each of the others a fourth of them
+# the plain ones meet every edge, each of the others a seventh of them
 MET = [
     (code, kind)
     for i, code in enumerate(VARIANTS)
     for j, kind in enumerate(EDGES)
-    if i in (1, 8, 17) or i % 4 == j % 4
+    if i in (1, 8, 17) or i % 7 == j % 7
 ]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # test_robust_tracking.py has them
 @pytest.mark.parametrize(("code", "kind"), MET)
 def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
-    X, model = EDGES[kind], made(code)
+    # a step for each row or two takes as long as a batch
+    X, model = EDGES[kind][:: 3 if re.search(r"batch_size=[12]\b", code) else 1], made(code)
     model.fit(X)
-    seen, rows = ~np.isnan(X), [X, with_holes(planted(30), 0.5)]
+    seen, some = ~np.isnan(X), X[::5]
     assert_finite_and_orthonormal(model)
-    for Y in rows:
-        assert_finite_and_orthonormal(model, model.transform(Y), model.impute(Y))
-        assert_array_equal(model.impute(Y)[~np.isnan(Y)], Y[~np.isnan(Y)])
-    if hasattr(model, "score"):
-        assert all(model.score(Y) <= 1 for Y in rows) or "Alternating" in code
+    for Y in (some, with_holes(planted(10), 0.5)):
+        full = model.impute(Y)
+        assert_finite_and_orthonormal(model, model.transform(Y), full)
+        assert_array_equal(full[~np.isnan(Y)], Y[~np.isnan(Y)])
+        assert not hasattr(model, "score") or model.score(Y) <= 1 or "Alternating" in code
     assert model.n_samples_seen_ == len(X)
     if hasattr(model, "decompose"):
-        full, sparse = model.decompose(X)
+        full, sparse = model.decompose(some)
         assert_finite_and_orthonormal(model, full, sparse)
-        assert_array_equal(sparse[~seen], 0)
+        assert_array_equal(sparse[~seen[::5]], 0)
     if hasattr(model, "outlier_mask_"):
         assert model.outlier_mask_.shape == X.shape
         assert not model.outlier_mask_[~seen].any()
@@ -387,7 +390,7 @@ def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
         assert np.linalg.norm(left) <= 1.0001 * model.error_ * size + 1e-12
     elif not kind.startswith(("huge", "far")):
         assert len(model.components_) == model.n_components_ <= min(model.n_components, len(X))
-        assert_finite_and_orthonormal(model.partial_fit(planted(100)))
+        assert_finite_and_orthonormal(model.partial_fit(planted(50)))
 
 
 @settings(max_examples=20, derandomize=True, deadline=None, database=None)

@@ -180,69 +180,74 @@ def of_columns(X):
 @every_update
 @every_topology
 @pytest.mark.parametrize("center", [True, False])
-def test_every_mode_is_the_papers_algorithm_of_kernels(weighting, update, topology, center):
+@pytest.mark.parametrize(
+    ("exchange", "scaling", "T", "projection"),
+    [
+        ("consensus", False, 1, "samples"),
+        ("neighbours", True, 3, "features"),
+        ("neighbours", "ceil", 3, "samples"),
+    ],
+)
+def test_every_mode_is_the_papers_algorithm_of_kernels(
+    weighting, update, topology, center, exchange, scaling, T, projection
+):
     X, new, gamma = rows(center=False), rows(8, 1, center=False), 0.1
     kernels = [rbf_kernel(X[:, g], gamma=gamma) for g in GROUPS]
     kernels = [centred(K) for K in kernels] if center else kernels
     sizes = [len(g) for g in GROUPS]
-    for exchange, scaling, T, projection in [
-        ("consensus", False, 1, "samples"),
-        ("neighbours", True, 3, "features"),
-        ("neighbours", "ceil", 3, "samples"),
-    ]:
-        heard = heard_of(topology, exchange, 5)
-        options = {"weighting": weighting, "update": update}
-        factors, matrix = [factor(K) for K in kernels], products
-        if update.endswith("_columns"):
-            factors = [X[:, g] for g in GROUPS]
-            matrix = of_columns if center else partial(rbf_kernel, gamma=gamma)
-        U, w = algorithms(
-            factors,
-            start_of(20),
-            T,
-            25,
-            heard,
-            scaling=scaling,
-            sizes=sizes,
-            matrix=matrix,
-            **options,
-        )
-        model = VerticalFederatedKernelPCA(
-            1,
-            feature_groups=GROUPS,
-            gamma=gamma,
-            center=center,
-            projection=projection,
-            aggregation=VFedPCA(25, T, weight_scaling=scaling, exchange=exchange, **options),
-            topology=TOPOLOGIES[topology],
-            random_state=0,
-            n_jobs=2 if T == 3 else None,
-        ).fit(X)
-        own = getattr(model, "client_vectors_", [model.eigenvectors_] * 5)
-        same(np.concatenate(own, axis=1), U)
-        assert_allclose(model.client_weights_[:, 0], w / w.max(), atol=1e-7)
-        energies = [u @ K @ u for u, K in zip(U.T, kernels, strict=True)]
-        assert_allclose(model.eigenvalues_, w @ energies / w.sum(), rtol=1e-7)
-        scores = model.transform(X)[:, 0]
-        assert_allclose(model.fit_transform(X)[:, 0], scores, atol=1e-10)
-        if projection == "samples":
-            each = [wi * K @ u for wi, K, u in zip(w, kernels, U.T, strict=True)]
-            want = sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0])
-            each = []
-            for g, wi, u in zip(GROUPS, w, U.T, strict=True):
-                K, k = rbf_kernel(X[:, g], gamma=gamma), rbf_kernel(new[:, g], X[:, g], gamma=gamma)
-                if center:
-                    k = k - k.mean(axis=1)[:, None] - K.mean(axis=0) + K.mean()
-                each.append(wi * k @ u)
-            same(model.transform(new)[:, 0], sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0]))
-        else:  # Z = U^T X, rows then projected on it
-            Z = X - X.mean(axis=0) * center
-            part = np.empty(13)
-            for g, u in zip(GROUPS, U.T, strict=True):
-                part[g] = Z[:, g].T @ u
-            same(model.components_[0], unit(part))
-            want = Z @ unit(part)
-        same(scores, want)
+    heard = heard_of(topology, exchange, 5)
+    options = {"weighting": weighting, "update": update}
+    factors, matrix = [factor(K) for K in kernels], products
+    if update.endswith("_columns"):
+        factors = [X[:, g] for g in GROUPS]
+        matrix = of_columns if center else partial(rbf_kernel, gamma=gamma)
+    U, w = algorithms(
+        factors,
+        start_of(20),
+        T,
+        25,
+        heard,
+        scaling=scaling,
+        sizes=sizes,
+        matrix=matrix,
+        **options,
+    )
+    model = VerticalFederatedKernelPCA(
+        1,
+        feature_groups=GROUPS,
+        gamma=gamma,
+        center=center,
+        projection=projection,
+        aggregation=VFedPCA(25, T, weight_scaling=scaling, exchange=exchange, **options),
+        topology=TOPOLOGIES[topology],
+        random_state=0,
+        n_jobs=2 if T == 3 else None,
+    ).fit(X)
+    own = getattr(model, "client_vectors_", [model.eigenvectors_] * 5)
+    same(np.concatenate(own, axis=1), U)
+    assert_allclose(model.client_weights_[:, 0], w / w.max(), atol=1e-7)
+    energies = [u @ K @ u for u, K in zip(U.T, kernels, strict=True)]
+    assert_allclose(model.eigenvalues_, w @ energies / w.sum(), rtol=1e-7)
+    scores = model.transform(X)[:, 0]
+    assert_allclose(model.fit_transform(X)[:, 0], scores, atol=1e-10)
+    if projection == "samples":
+        each = [wi * K @ u for wi, K, u in zip(w, kernels, U.T, strict=True)]
+        want = sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0])
+        each = []
+        for g, wi, u in zip(GROUPS, w, U.T, strict=True):
+            K, k = rbf_kernel(X[:, g], gamma=gamma), rbf_kernel(new[:, g], X[:, g], gamma=gamma)
+            if center:
+                k = k - k.mean(axis=1)[:, None] - K.mean(axis=0) + K.mean()
+            each.append(wi * k @ u)
+        same(model.transform(new)[:, 0], sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0]))
+    else:  # Z = U^T X, rows then projected on it
+        Z = X - X.mean(axis=0) * center
+        part = np.empty(13)
+        for g, u in zip(GROUPS, U.T, strict=True):
+            part[g] = Z[:, g].T @ u
+        same(model.components_[0], unit(part))
+        want = Z @ unit(part)
+    same(scores, want)
 
 
 @every_update
