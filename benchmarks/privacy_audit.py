@@ -567,8 +567,8 @@ def sums_for_scales(mechanism, row, rng):
     """All sums of a client of one row, about a point and with lengths of an attack."""
     X, given = np.array([row]), {"n_shares": 1, "rng": rng}
     for turn in range(3):
-        yield mechanism.message("counts", X, turn, np.zeros(D), **given).ravel()
-        yield mechanism.message("sums", X, turn, np.zeros(D), np.ones(D), **given)
+        yield mechanism._message("counts", X, turn, np.zeros(D), **given).ravel()
+        yield mechanism._message("sums", X, turn, np.zeros(D), np.ones(D), **given)
 
 
 def scales_seen(pair, side, n_runs):
@@ -584,7 +584,7 @@ def scales_seen(pair, side, n_runs):
 def scales_audited(pair, n_runs):
     """Stated epsilon of the sums of a private scaler, and its lower bound."""
     sides = [scales_seen(pair, side, n_runs) for side in (0, 1)]
-    costs = [SCALES.cost_of(kind, turn, D, 1) for kind in ("counts", "sums") for turn in range(3)]
+    costs = [SCALES._cost_of(kind, turn, D, 1) for kind in ("counts", "sums") for turn in range(3)]
     return epsilon_of(math.sqrt(sum(costs)), DELTA), lower_bound(*sides, DELTA)
 
 
@@ -602,7 +602,7 @@ SCALE_FAULTS = {
     "entries that are not cut": _patched(ScalerNoise, "_cut_sums", lambda _: _uncut),
     "a round that is not charged": _patched(
         ScalerNoise,
-        "cost_of",
+        "_cost_of",
         lambda cost: lambda self, kind, turn, *of: cost(self, kind, turn, *of) * (turn < 2),
     ),
 }

@@ -40,10 +40,10 @@ def private_scales(
     def work_of(kind: str, turn: int) -> Callable:
         def released(site: str, X: Any, who: Site, *arguments: np.ndarray) -> dict[str, Any]:
             _check(mechanism, X.shape[1], *arguments)
-            mu2 = mechanism.cost_of(kind, turn, X.shape[1], n_shares)
+            mu2 = mechanism._cost_of(kind, turn, X.shape[1], n_shares)
 
             def make(rng: np.random.Generator) -> np.ndarray:
-                return mechanism.message(kind, X, turn, *arguments, n_shares=n_shares, rng=rng)
+                return mechanism._message(kind, X, turn, *arguments, n_shares=n_shares, rng=rng)
 
             new = () if secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
             found = who.release(_kind(kind, turn), mechanism, mu2, make, *arguments, *new)
@@ -57,7 +57,7 @@ def private_scales(
         n = 2.0**bounds.rows
         if kind == "n_rows":
             return {"n_rows": Grid(exponent_of(n), exact=True)}
-        noise = DEVIATIONS * mechanism.std(kind, turn, bounds.n_features)
+        noise = DEVIATIONS * mechanism._std(kind, turn, bounds.n_features)
         return {kind: Grid(exponent_of(n + noise), exact=math.isfinite(mechanism.epsilon))}
 
     def task(kind: str, turn: int) -> Task:
@@ -76,9 +76,9 @@ def _check(mechanism: ScalerNoise, d: int, point: np.ndarray, lengths: Any = Non
     check_mean(point, d, True)
     if lengths is None:
         return
-    least, largest = mechanism.lengths[[0, -1]]
-    if lengths.shape != (mechanism.n_groups(d),):
-        raise RefusedError(f"the lengths must have shape ({mechanism.n_groups(d)},)")
+    least, largest = mechanism._lengths[[0, -1]]
+    if lengths.shape != (mechanism._n_groups(d),):
+        raise RefusedError(f"the lengths must have shape ({mechanism._n_groups(d)},)")
     if not ((least <= lengths) & (lengths <= largest)).all():
         raise RefusedError(f"lengths must be from {least:g} to {largest:g}")
 
@@ -91,13 +91,13 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     d, n = len(sizes), max(1, round(float(sizes[0])))
 
     def total(kind: str, turn: int, *arguments: np.ndarray) -> np.ndarray:
-        shape = mechanism.shape(kind, d)
+        shape = mechanism._shape(kind, d)
         return sites.sum(_kind(kind, turn), {kind: shape}, *arguments)[kind]
 
     n_sources: float = len(sites.names)
     if isinstance(sites, SecureSums) and mechanism.trust == "sum":
         n_sources /= sites.secure.threshold
-    found = mechanism.found(total, n, d, n_sources)
+    found = mechanism._found(total, n, d, n_sources)
     scaler._start()
     know_columns(scaler, sites.columns)
     scaler.n_features_in_ = d

@@ -23,7 +23,7 @@ def fit_with_noise(
     mechanism.validate()
     refuse_weight(weight)
     turns = range(len(ROUNDS))
-    mu2 = sum(mechanism.cost_of(kind, turn, d, K) for kind in ("counts", "sums") for turn in turns)
+    mu2 = sum(mechanism._cost_of(kind, turn, d, K) for kind in ("counts", "sums") for turn in turns)
     labels = [label for label, _ in shards]
     accounts = open_accounts(scaler, fresh=True)
     accounts.check(labels, mechanism, mu2)
@@ -41,7 +41,7 @@ def fit_with_noise(
         sent = [(*client, kind, turn, arguments) for client in clients]
         return federation.sum(_message, sent, np.concatenate(arguments))
 
-    return mechanism.found(total, n, d, 1 if mechanism.trust == "sum" else K)
+    return mechanism._found(total, n, d, 1 if mechanism.trust == "sum" else K)
 
 
 def _message(
@@ -55,4 +55,4 @@ def _message(
     arguments: tuple,
 ) -> np.ndarray:
     rng = np.random.default_rng([*seeds, 2 * turn + (kind == "sums")])
-    return mechanism.message(kind, rows, turn, *arguments, n_shares=n_shares, rng=rng)
+    return mechanism._message(kind, rows, turn, *arguments, n_shares=n_shares, rng=rng)

@@ -46,12 +46,6 @@ class ScalerNoise(Mechanism):
         Above 0; budget of each client, in all. ``inf``: no noise, entries are still cut.
     delta : float
         Between 0 and 1; should be far below one over the number of rows.
-    bounds : tuple of float, default=(1e-3, 1e4)
-        Between which lengths the search looks, of entries about the origin and about the means
-        found so far. Public: to be chosen without a look at the rows, in their unit.
-    one_scale : bool, default=False
-        One scale for all columns, for columns of one unit. It needs less noise: rows are cut as a
-        whole and not column by column.
     trust : {"client", "sum"}, default="client"
         "client": what each client sends is private. "sum": each of K clients adds noise of 1 / K of
         the variance, for when nobody sees more than the sum.
@@ -60,6 +54,12 @@ class ScalerNoise(Mechanism):
     noise : DiscreteGaussian or None, default=None
         `DiscreteGaussian`: integer multiples of a grid, which secure sums need. None: normal
         numbers.
+    bounds : tuple of float, default=(1e-3, 1e4)
+        Between which lengths the search looks, of entries about the origin and about the means
+        found so far. Public: to be chosen without a look at the rows, in their unit.
+    one_scale : bool, default=False
+        One scale for all columns, for columns of one unit. It needs less noise: rows are cut as a
+        whole and not column by column.
 
     See Also
     --------
@@ -94,7 +94,7 @@ class ScalerNoise(Mechanism):
     >>> X = rng.standard_normal((20_000, 3)) * [0.1, 1.0, 100.0] + [5.0, 0.0, -300.0]
     >>> scaler = FederatedScaler(mechanism=ScalerNoise(1.0, 1e-6), n_clients=1, random_state=0)
     >>> scaler.fit(X).scale_.round(2)
-    array([ 0.1 ,  1.  , 99.78])
+    array([ 0.1 ,  0.99, 99.99])
     >>> print("epsilon = {:.3f}, delta = {:g}".format(*scaler.privacy_spent_))
     epsilon = 1.000, delta = 1e-06
     """
@@ -114,43 +114,43 @@ class ScalerNoise(Mechanism):
         bounds_of(self.bounds)
 
     @property
-    def lengths(self) -> np.ndarray:
+    def _lengths(self) -> np.ndarray:
         """Lengths that entries may be cut to."""
         least, largest = bounds_of(self.bounds)
         size = 1 + math.ceil(_FINE * math.log2(largest / least))
         return np.geomspace(least, largest, size)
 
-    def n_groups(self, d: int) -> int:
+    def _n_groups(self, d: int) -> int:
         """Columns that have a length of their own."""
         return 1 if self.one_scale else d
 
-    def shape(self, kind: str, d: int) -> tuple[int, ...]:
+    def _shape(self, kind: str, d: int) -> tuple[int, ...]:
         """Shape of what is summed."""
-        G = self.n_groups(d)
-        return (G, 1 + len(self.lengths)) if kind == "counts" else (d + G,)
+        G = self._n_groups(d)
+        return (G, 1 + len(self._lengths)) if kind == "counts" else (d + G,)
 
     def _noise_cost(self, std: float, n_features: int, n_shares: int) -> float:
-        G = self.n_groups(n_features)
-        n = math.prod(self.shape("counts", n_features))
+        G = self._n_groups(n_features)
+        n = math.prod(self._shape("counts", n_features))
         return self._gaussian_cost(math.sqrt(2 * G), std, n, n_shares)
 
     def _sum_cost(self, std: float, n_features: int, n_shares: int) -> float:
-        G = self.n_groups(n_features)
+        G = self._n_groups(n_features)
         return self._gaussian_cost(2 * math.sqrt(G), std, n_features + G, n_shares)
 
-    def std(self, kind: str, turn: int, d: int) -> float:
+    def _std(self, kind: str, turn: int, d: int) -> float:
         """Standard deviation of the noise on the sum over all clients with ``trust="sum"``."""
         part, moved = self.budget() * ROUNDS[turn] / 2, 2 if kind == "counts" else 4
         if self.noise is not None:
-            part = self.noise.gaussian_part(part, math.prod(self.shape(kind, d)))
-        return math.sqrt(moved * self.n_groups(d) / part)
+            part = self.noise.gaussian_part(part, math.prod(self._shape(kind, d)))
+        return math.sqrt(moved * self._n_groups(d) / part)
 
-    def cost_of(self, kind: str, turn: int, d: int, n_shares: int) -> float:
+    def _cost_of(self, kind: str, turn: int, d: int, n_shares: int) -> float:
         """What a sum of a round costs, as mu^2."""
         cost = self._noise_cost if kind == "counts" else self._sum_cost
-        return cost(self.std(kind, turn, d), d, n_shares if self.trust == "sum" else 1)
+        return cost(self._std(kind, turn, d), d, n_shares if self.trust == "sum" else 1)
 
-    def message(
+    def _message(
         self,
         kind: str,
         X: Any,
@@ -161,12 +161,12 @@ class ScalerNoise(Mechanism):
     ) -> np.ndarray:
         """What a client adds to a sum, with its noise; arguments are the point, and the lengths."""
         exact = (self._counts if kind == "counts" else self._cut_sums)(X, *arguments)
-        std = self.std(kind, turn, X.shape[1]) / math.sqrt(n_shares if self.trust == "sum" else 1)
+        std = self._std(kind, turn, X.shape[1]) / math.sqrt(n_shares if self.trust == "sum" else 1)
         return self._noisy(exact, std, rng)
 
     def _counts(self, X: Any, point: np.ndarray) -> np.ndarray:
         """Numbers of entries of each column, or of rows, by their distance to a point."""
-        shape, lengths = self.shape("counts", X.shape[1]), self.lengths
+        shape, lengths = self._shape("counts", X.shape[1]), self._lengths
         counts = np.zeros(math.prod(shape))
         for _, Y in blocks_about(X, point):
             bins = np.searchsorted(lengths, self._sizes(Y))
@@ -187,7 +187,7 @@ class ScalerNoise(Mechanism):
     def _sizes(self, Y: np.ndarray) -> np.ndarray:
         return np.hypot.reduce(Y, axis=1, keepdims=True) if self.one_scale else np.abs(Y)
 
-    def found(
+    def _found(
         self, total: Callable[..., np.ndarray], n: float, d: int, n_sources: float
     ) -> ColumnMoments:
         """Moments of the columns; ``total(kind, turn, *arguments)`` is a noisy sum over n rows.
@@ -197,12 +197,12 @@ class ScalerNoise(Mechanism):
         point = np.zeros(d)
         for turn in range(len(ROUNDS)):
             counts = total("counts", turn, point)
-            noise = self.std("counts", turn, d) * math.sqrt(n_sources)
+            noise = self._std("counts", turn, d) * math.sqrt(n_sources)
             w, known = self._cut(counts, n, noise, turn == len(ROUNDS) - 1)
             sums = total("sums", turn, point, w) / n
             mean, squares = sums[:d].reshape(len(w), -1), sums[d:]
             point = point + (w[:, None] * mean).ravel()
-        noise = _DEVIATIONS * self.std("sums", turn, d) * math.sqrt(n_sources) / n
+        noise = _DEVIATIONS * self._std("sums", turn, d) * math.sqrt(n_sources) / n
         shares = np.maximum(squares - np.square(mean).sum(axis=1), noise) / mean.shape[1]
         var = np.where(known, w**2 * shares, 0.0)
         return ColumnMoments(np.full(d, float(n)), point, np.zeros(d), n * var * np.ones(d))
@@ -211,7 +211,7 @@ class ScalerNoise(Mechanism):
         self, counts: np.ndarray, n: float, noise: float, last: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Lengths beyond which there are few entries, and whether there are any."""
-        lengths = self.lengths
+        lengths = self._lengths
         noise *= math.sqrt(2 * math.log(counts.size))  # seldom more in any bin
         needed = noise * math.sqrt(len(lengths) / 2) / _MOST_NOISE
         if last and needed > n:

@@ -61,7 +61,7 @@ def test_a_replaced_row_moves_sums_no_further_than_is_stated(row, other, point, 
     G, point = (1 if one_scale else 3), np.array(point)
     for kind, more, moved in (("counts", (), math.sqrt(2 * G)), ("sums", (np.array(w[:G]),), 2)):
         here, there = (
-            mechanism.message(
+            mechanism._message(
                 kind, np.array([X]), 0, point, *more, n_shares=1, rng=np.random.default_rng(0)
             )
             for X in (row, other)
@@ -76,9 +76,9 @@ def test_the_bounds_on_what_a_row_moves_are_reached(one_scale):
     mechanism, G = ScalerNoise(inf, 1e-5, one_scale=one_scale), 1 if one_scale else 3
     here = np.array([[2.0, 0.0, 0.0]]) if one_scale else np.full((1, 3), 2.0)
     given, at = {"n_shares": 1, "rng": np.random.default_rng(0)}, np.zeros(3)
-    counts = [mechanism.message("counts", X, 0, at, **given) for X in (here, 9 * here)]
+    counts = [mechanism._message("counts", X, 0, at, **given) for X in (here, 9 * here)]
     assert_allclose(np.linalg.norm(counts[0] - counts[1]), math.sqrt(2 * G))
-    sums = [mechanism.message("sums", X, 0, at, np.ones(G), **given) for X in (here, -here)]
+    sums = [mechanism._message("sums", X, 0, at, np.ones(G), **given) for X in (here, -here)]
     assert_allclose(np.linalg.norm(sums[0] - sums[1]), 2 * math.sqrt(G))
 
 
@@ -107,10 +107,10 @@ def test_noise_has_the_size_that_its_cost_is_stated_for(trust, n_clients):
     given, at = {"n_shares": n_clients, "rng": np.random.default_rng(0)}, np.zeros(4)
     for turn in range(3):
         for kind, more, moved in (("counts", (), 2 * d), ("sums", (np.ones(d),), 4 * d)):
-            exact = FREE.message(kind, X, turn, at, *more, **given)
+            exact = FREE._message(kind, X, turn, at, *more, **given)
             asked = (kind, X, turn, at, *more)
             drawn = [
-                sum(mechanism.message(*asked, **given) - exact for _ in range(n_clients))
+                sum(mechanism._message(*asked, **given) - exact for _ in range(n_clients))
                 for _ in range(max(30, 8000 // exact.size))
             ]
             of_noise = np.ravel(drawn)

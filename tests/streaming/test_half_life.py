@@ -140,7 +140,7 @@ def test_few_rows_wait_with_their_times(n_rows, dtype, monkeypatch):
     times[900:] += np.timedelta64(2, "h")
     solved = []
     solve = _exact.eigh_top
-    monkeypatch.setattr(_exact, "eigh_top", lambda G, k: solved.append(k) or solve(G, k))
+    monkeypatch.setattr(_exact, "eigh_top", lambda *a, **of: solved.append(a) or solve(*a, **of))
     quiet, looked_at = StreamingPCA(3, half_life="1h"), StreamingPCA(3, half_life="1h")
     fed(quiet, rows, (n_rows,), times=times)
     assert len(solved) <= 12  # where a sum is looked at, not in every call
