@@ -135,8 +135,13 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
 @fit_estimator.register
 @partial_fit_estimator.register
 def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> FederatedScaler | None:
-    if estimator.mechanism is not None:
+    if estimator.mechanism is not None and batch is None:
         return fit_private_scales(estimator, sites)
+    if estimator.mechanism is not None:
+        raise ValueError(
+            "mechanism must be None for batches: sums with noise are of all rows at once, got "
+            f"{estimator.mechanism!r}."
+        )
     if isinstance(sites, SecureSums):
         found = {"all sites": _moments_of_sums(sites)}
         estimator._start()

@@ -283,6 +283,11 @@ class FederatedScaler(FittedState, StandardScaler):
         parts = moments_of_summaries(subspaces)
         scaler = cls(**parameters)
         scaler._validate_params()
+        if scaler.mechanism is not None:
+            raise ValueError(
+                f"mechanism must be None for summaries, which tell the moments of their rows, got "
+                f"{scaler.mechanism!r}."
+            )
         scaler._start()
         scaler.n_features_in_ = subspaces[0].n_features
         names = names_known(subspaces)

@@ -11,14 +11,14 @@ from itertools import count
 
 import numpy as np
 import pytest
-from engines.site_helpers import Site, assert_refused, fit, kind_of, made
+from engines.site_helpers import Site, assert_refused, fit, grid_of, kind_of, made
 from scipy.stats import ks_2samp
 from sklearn.base import clone
 
 from fedpca_sklearn import PrivacyBudgetError, PrivacyLedger, Subspace
 from fedpca_sklearn.engines import _site_policy
 from fedpca_sklearn.engines._messages import sizes_of
-from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy
+from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, partial_fit_sites
 from fedpca_sklearn.privacy import PrivacyNoiseWarning
 
 pytestmark = [
@@ -128,6 +128,14 @@ def test_scales_over_sites_without_noise_are_those_of_one_process(noise, one_sca
     np.testing.assert_allclose(found.scale_, expected.scale_, rtol=1e-6)
     np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-6)
     assert (found.n_samples_seen_, found.clients_) == (600, expected.clients_)
+
+
+def test_batches_have_no_private_scales(tmp_path):
+    scaler = made("FederatedScaler(mechanism=ScalerNoise(1.0, 1e-5))")
+    policies = {site: SitePolicy(ledger=tmp_path / site) for site in PARTS}
+    with pytest.raises(ValueError, match="mechanism must be None for batches"):
+        partial_fit_sites(grid_of(scaler, policies=policies), scaler, wait=0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_server_cannot_ask_for_more_sums_than_there_are_or_beyond_the_bounds(tmp_path):
