@@ -9,11 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 import venv
 import zipfile
+from functools import partial
 from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -230,23 +233,56 @@ def linked(html):
 
 
 def screenshots():
-    """Pictures of the built pages on a desktop and on a phone, in docs/_build/screenshots."""
+    """Look at all built pages on a desktop and a phone; pictures in docs/_build/screenshots."""
     names = "chromium", "chromium-browser", "google-chrome"
     browser = next(filter(None, map(shutil.which, names)), None)
     if browser is None:
         sys.exit("No Chromium was found: install it by its package, then build the pages.")
     html, out = ROOT / "docs/_build/html", ROOT / "docs/_build/screenshots"
     out.mkdir(exist_ok=True)
+    looked_at(browser, html)
     names = ["index", "choosing", "api", "howto/sites", "guide/streams", "auto_examples/index"]
     names.append("generated/fedpca_sklearn.FederatedPCA")
     for page in names:
-        for device, size in (("desktop", "1280,1600"), ("phone", "390,1600")):
+        for device, size in (("desktop", "1366,1600"), ("phone", "390,1600")):
             picture = out / f"{page.replace('/', '_')}_{device}.png"
-            with tempfile.TemporaryDirectory() as profile:
-                options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-                options += ["--disable-background-networking", "--virtual-time-budget=10000"]
-                options += [f"--user-data-dir={profile}", f"--window-size={size}"]
-                run(browser, *options, f"--screenshot={picture}", f"file://{html}/{page}.html")
+            size = f"--window-size={size}"
+            headless(browser, size, f"--screenshot={picture}", f"file://{html}/{page}.html")
+
+
+def headless(browser, *options):
+    """What a browser without a window prints, with a profile of its own."""
+    common = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    common += ["--disable-background-networking", "--virtual-time-budget=3000000"]
+    with tempfile.TemporaryDirectory() as profile:
+        command = [browser, *common, f"--user-data-dir={profile}", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def looked_at(browser, html):
+    """Stop with the names of pages that are wider than their window, or cut a text."""
+    every = sorted(path.relative_to(html).as_posix() for path in html.rglob("*.html"))
+    pages = [page for page in every if not page.startswith("_")]
+    text = (ROOT / "docs/widths.html").read_text().replace("PAGES", json.dumps(pages))
+    (html / "_widths.html").write_text(text)
+    handler = partial(QuietHandler, directory=html)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/_widths.html"
+        page = headless(browser, "--dump-dom", address)
+        server.shutdown()
+    first, *found = re.search('id="found">(.*?)</pre>', page, re.DOTALL)[1].splitlines()
+    print(f"{unescape(first)} at 1366 and 390 pixels: {len(found)} are cut or too wide")
+    if found:
+        sys.exit("\n".join(map(unescape, found)))
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Files of a folder; nothing is printed."""
+
+    def log_message(self, *arguments):
+        """Print nothing."""
 
 
 def built(source, folder):
