@@ -25,10 +25,13 @@ ROUNDS = 0.15, 0.15, 0.7
 _FINE = 2
 # Share of the rows that may be longer than the length to which they are cut.
 _BEYOND = 0.02
+# What rows shortened to one norm have left, as a mean of squares over that of the norm, as
+# `PrivateNorm` aims at of many rows; and norms that are tried.
+_LEFT, _NORMS = 0.8, 400
 # Deviations of the noise on a mean square that do not count as a variance.
 _DEVIATIONS = 3
-# Largest share of the rows that noise may look like.
-_MOST_NOISE = 0.25
+# Largest share of the rows that noise may look like, and that is cut because of it.
+_MOST_NOISE, _MOST = 0.25, 0.5
 
 
 @with_parameters
@@ -58,8 +61,8 @@ class ScalerNoise(Mechanism):
         Between which lengths the search looks, of entries about the origin and about the means
         found so far. Public: to be chosen without a look at the rows, in their unit.
     one_scale : bool, default=False
-        One scale for all columns, for columns of one unit. It needs less noise: rows are cut as a
-        whole and not column by column.
+        One scale for all columns, for columns of one unit: R / sqrt(d), with the norm R that
+        `PrivateNorm` looks for. It needs less noise, as a row counts once and not in each column.
 
     See Also
     --------
@@ -77,10 +80,14 @@ class ScalerNoise(Mechanism):
     variance, w^2 (mean of y^2 - (mean of y)^2). A column whose entries are all within the least
     length counts as constant: scale 1.
 
+    With ``one_scale`` rows take the place of entries. R is the largest norm of which the mean of
+    min(1, |y|^2 / R^2) is 0.8, by the counts of the last round, and ``var_`` the square of the
+    scale.
+
     A replaced row leaves a bin in each of d columns and comes into another, so that counts move by
     sqrt(2 d). It moves y by at most 2 in each column, and y and y^2 together too: (a + b)^2 (1 + (a
-    - b)^2) <= 4 for 0 <= a, b <= 1. So the second sum moves by 2 sqrt(d). With ``one_scale`` rows
-    take the place of entries, and 1 that of d. Points and lengths follow from what was released.
+    - b)^2) <= 4 for 0 <= a, b <= 1. So the second sum moves by 2 sqrt(d); with ``one_scale`` d is 1
+    there. Points and lengths follow from what was released.
 
     Time O(n d), memory O(d) at each client. A client sends d (B + 2) floats a round, for B = 48
     bins with these bounds.
@@ -202,10 +209,22 @@ class ScalerNoise(Mechanism):
             sums = total("sums", turn, point, w) / n
             mean, squares = sums[:d].reshape(len(w), -1), sums[d:]
             point = point + (w[:, None] * mean).ravel()
+        n_entries, none = np.full(d, float(n)), np.zeros(d)
+        if self.one_scale:
+            var = self._norm(counts[0], w[0]) ** 2 / d
+            return ColumnMoments(n_entries, point, none, np.full(d, n * var if known[0] else 0.0))
         noise = _DEVIATIONS * self._std("sums", turn, d) * math.sqrt(n_sources) / n
-        shares = np.maximum(squares - np.square(mean).sum(axis=1), noise) / mean.shape[1]
-        var = np.where(known, w**2 * shares, 0.0)
-        return ColumnMoments(np.full(d, float(n)), point, np.zeros(d), n * var * np.ones(d))
+        shares = np.maximum(squares - mean[:, 0] ** 2, noise)
+        return ColumnMoments(n_entries, point, none, n * np.where(known, w**2 * shares, 0.0))
+
+    def _norm(self, counts: np.ndarray, longest: float) -> float:
+        """The largest norm of which shortened rows have most, of rows up to a length."""
+        lengths = self._lengths
+        middles = np.sqrt(lengths * np.append(lengths[0], lengths[:-1]))
+        n = np.where(lengths <= longest, counts[:-1], 0.0)
+        norms = np.geomspace(lengths[0], 2 * longest, _NORMS)
+        left = np.minimum((middles / norms[:, None]) ** 2, 1.0) @ n
+        return float(norms[left >= _LEFT * n.sum()].max(initial=lengths[0]))
 
     def _cut(
         self, counts: np.ndarray, n: float, noise: float, last: bool
@@ -222,7 +241,7 @@ class ScalerNoise(Mechanism):
             )
         beyond = np.cumsum(counts[:, :0:-1], axis=1)[:, ::-1]  # longer than each length
         bins = np.arange(len(lengths), 0, -1)
-        few = beyond <= np.maximum(_BEYOND * n, noise * np.sqrt(bins))
+        few = beyond <= np.clip(noise * np.sqrt(bins), _BEYOND * n, _MOST * n)
         at = np.where(few.any(axis=1), few.argmax(axis=1), len(lengths) - 1)
         if (at == len(lengths) - 1).any():
             _warn(

@@ -180,7 +180,16 @@ def test_one_scale_leaves_components_as_they_are():
     X, _ = make_spiked(20_000, 30, spikes=[9.0, 4.0], random_state=0)
     scaler = scaler_of(ScalerNoise(1.0, 1e-5, one_scale=True)).fit(7 * X + 100)
     assert len(np.unique(scaler.scale_)) == 1
-    assert_allclose(np.square(scaler.transform(7 * X + 100)).sum(axis=1).mean(), 30, rtol=0.05)
+    left = np.minimum(np.square(scaler.transform(7 * X + 100)).sum(axis=1) / 30, 1).mean()
+    assert abs(left - 0.8) < 0.1  # bins are half a doubling wide, and norms are told to .84 to 1.19
+
+
+def test_rows_of_equal_norms_are_hardly_shortened():
+    """By a norm of sqrt(1.25) times theirs at the least, up to the width of a bin."""
+    X = np.random.default_rng(0).standard_normal((20_000, 10))
+    X *= 7 / np.linalg.norm(X, axis=1, keepdims=True)
+    scaler = scaler_of(ScalerNoise(inf, 1e-5, one_scale=True)).fit(X)
+    assert 0.84 < scaler.scale_[0] * np.sqrt(10) / (7 * np.sqrt(1.25)) < 1.2
 
 
 @pytest.mark.parametrize("of", [sp.csr_array, np.float32])
