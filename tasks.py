@@ -89,7 +89,7 @@ def test(*arguments):
 
 def slow(*arguments):
     """Run the tests that `test` leaves out: servers, memory of processes, benchmarks."""
-    run(environment(), "-m", "pytest", "-q", "-m", "slow", *arguments, TESTS_NO_SKIPS="1")
+    pytest("-q", "-m", "slow", *arguments, TESTS_NO_SKIPS="1")
 
 
 def fast(*arguments):
