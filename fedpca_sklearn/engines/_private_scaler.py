@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..communication._channel import exponent_of
+from ..communication._federation import Message as Size
 from ..federated import FederatedScaler
 from ..privacy import ScalerNoise
 from ..privacy._scaler_noise import ROUNDS
 from ._estimators import know_columns
+from ._messages import Answer
 from ._private import CLIPPED, DEVIATIONS, announced, shown
 from ._questions import RefusedError, Task, check_mean
 from ._secure import Bounds, Grid, SecureAggregation
@@ -87,20 +89,66 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     """Fit `FederatedScaler` with a mechanism by sums over sites."""
     mechanism: Any = scaler.mechanism
     mechanism.validate()
-    sizes = sites.sum("n_rows", {"n_rows": (None,)})["n_rows"]
-    d, n = len(sizes), max(1, round(float(sizes[0])))
-
-    def total(kind: str, turn: int, *arguments: np.ndarray) -> np.ndarray:
-        shape = mechanism._shape(kind, d)
-        return sites.sum(_kind(kind, turn), {kind: shape}, *arguments)[kind]
-
+    if isinstance(sites, SecureSums):
+        d, total = _by_sums(mechanism, sites)
+    else:
+        d, total = _by_messages(mechanism, sites)
     n_sources: float = len(sites.names)
     if isinstance(sites, SecureSums) and mechanism.trust == "sum":
         n_sources /= sites.secure.threshold
-    found = mechanism._found(total, n, d, n_sources)
+    found = mechanism._found(total, d, n_sources)
     scaler._start()
     know_columns(scaler, sites.columns)
     scaler.n_features_in_ = d
     scaler._show(list(sites.names.values()), [found])
     scaler.communication_ = sites.log
     return shown(scaler, sites, None)
+
+
+def _by_sums(mechanism: Any, sums: SecureSums) -> tuple[int, Callable]:
+    """Number of columns, and secure sums over all sites."""
+    sizes = sums.sum("n_rows", {"n_rows": (None,)})["n_rows"]
+    d, n = len(sizes), float(sizes[0])
+    if not 1 <= n < 2**53:
+        raise RuntimeError(f"The sites' numbers of rows add up to {n}, expected a number of rows.")
+
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
+        shape = {kind: mechanism._shape(kind, d)}
+        return sums.sum(_kind(kind, turn), shape, *arguments)[kind], n
+
+    return d, total
+
+
+def _by_messages(mechanism: Any, sites: Sites) -> tuple[int, Callable]:
+    """Number of columns, and sums of the messages of the sites that are left in each round.
+
+    A fit that began anew would ask sites for more than their budgets hold.
+    """
+
+    def size(answer: Answer) -> tuple[float, int]:
+        n = answer.array("n_rows", (None,))
+        answer.check_count(n[0])
+        if (n != np.floor(n[0])).any():
+            raise answer.refused("numbers of rows that are not one whole number")
+        answer.agree("number of features", len(n))
+        return float(n[0]), len(n)
+
+    sizes = sites.ask("n_rows", size, spent=True)
+    d = next(iter(sizes.values()))[1]
+
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
+        noise = DEVIATIONS * mechanism._std(kind, turn, d)
+
+        def read(answer: Answer) -> np.ndarray:
+            found = answer.array(kind, mechanism._shape(kind, d))
+            if np.abs(found).max() > sizes[answer.site][0] * (1 + 1e-9) + noise:
+                raise answer.refused("more than its rows and their noise add up to")
+            return found
+
+        found = sites.ask(_kind(kind, turn), read, *arguments, spent=True)
+        sent = sum(map(np.size, arguments))
+        up = [Size(part.size, 8 * part.size) for part in found.values()]
+        sites.log.record(up, [Size(sent, 8 * sent)] * len(found))
+        return np.add.reduce([*found.values()]), sum(sizes[site][0] for site in found)
+
+    return d, total

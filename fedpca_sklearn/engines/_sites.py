@@ -215,7 +215,7 @@ class Sites:
                 answer.agree(f"shape of {name}", part.shape)
             return parts
 
-        found = self.ask(kind, read, *arguments, there=self._summed, spent=self.private)
+        found = self.ask(kind, read, *arguments, there=self._summed)
         self._summed = set(found)
         sizes = [Size(n, 8 * n) for n in (sum(a.size for a in p.values()) for p in found.values())]
         sent = sum(np.size(argument) for argument in arguments)

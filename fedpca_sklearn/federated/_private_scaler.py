@@ -37,11 +37,11 @@ def fit_with_noise(
         for label, rows, _ in rows_of(X, None, shards)
     ]
 
-    def total(kind: str, turn: int, *arguments: np.ndarray) -> np.ndarray:
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, int]:
         sent = [(*client, kind, turn, arguments) for client in clients]
-        return federation.sum(_message, sent, np.concatenate(arguments))
+        return federation.sum(_message, sent, np.concatenate(arguments)), n
 
-    return mechanism._found(total, n, d, 1 if mechanism.trust == "sum" else K)
+    return mechanism._found(total, d, 1 if mechanism.trust == "sum" else K)
 
 
 def _message(

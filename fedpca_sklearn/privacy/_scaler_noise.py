@@ -195,18 +195,20 @@ class ScalerNoise(Mechanism):
         return np.hypot.reduce(Y, axis=1, keepdims=True) if self.one_scale else np.abs(Y)
 
     def _found(
-        self, total: Callable[..., np.ndarray], n: float, d: int, n_sources: float
+        self, total: Callable[..., tuple[np.ndarray, float]], d: int, n_sources: float
     ) -> ColumnMoments:
-        """Moments of the columns; ``total(kind, turn, *arguments)`` is a noisy sum over n rows.
+        """Moments of the columns.
 
-        ``n_sources`` clients each have all the noise of their sums.
+        ``total(kind, turn, *arguments)`` is a noisy sum, and over how many rows. ``n_sources``
+        clients each have all the noise of their sums.
         """
         point = np.zeros(d)
         for turn in range(len(ROUNDS)):
-            counts = total("counts", turn, point)
+            counts, n = total("counts", turn, point)
             noise = self._std("counts", turn, d) * math.sqrt(n_sources)
             w, known = self._cut(counts, n, noise, turn == len(ROUNDS) - 1)
-            sums = total("sums", turn, point, w) / n
+            sums, n = total("sums", turn, point, w)
+            sums = sums / n
             mean, squares = sums[:d].reshape(len(w), -1), sums[d:]
             point = point + (w[:, None] * mean).ravel()
         n_entries, none = np.full(d, float(n)), np.zeros(d)

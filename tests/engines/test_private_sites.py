@@ -11,7 +11,17 @@ from itertools import count
 
 import numpy as np
 import pytest
-from engines.site_helpers import Site, assert_refused, fit, grid_of, kind_of, made
+from engines.site_helpers import (
+    Site,
+    arrays,
+    assert_refused,
+    fit,
+    grid_of,
+    kind_of,
+    lost,
+    made,
+    spoiling,
+)
 from scipy.stats import ks_2samp
 from sklearn.base import clone
 
@@ -128,6 +138,35 @@ def test_scales_over_sites_without_noise_are_those_of_one_process(noise, one_sca
     np.testing.assert_allclose(found.scale_, expected.scale_, rtol=1e-6)
     np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-6)
     assert (found.n_samples_seen_, found.clients_) == (600, expected.clients_)
+
+
+IMPOSSIBLE = [
+    ("n_rows", 1e200, "expected a number of rows"),
+    ("n_rows", -5.0, "expected a number of rows"),
+    ("n_rows", 0.5, "expected a number of rows"),
+    ("n_rows", 2.5, "not one whole number"),
+    ("counts_1", 1e200, "more than its rows and their noise"),
+    ("sums_2", -1e17, "more than its rows and their noise"),
+    ("counts_3", None, "no answer"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "why"), IMPOSSIBLE)
+def test_a_site_with_impossible_sums_or_none_is_left_out_within_the_budget(
+    kind, value, why, tmp_path
+):
+    """The others are not asked anew: with the sums so far their budgets are spent."""
+    shape = {"n": (5,), "c": (5, 49), "s": (10,)}[kind[0]]
+    name = kind if kind == "n_rows" else kind.split("_")[0]
+    change = lost(kind=kind) if value is None else None
+    if change is None:
+        change = spoiling(arrays(**{name: np.full(shape, value)}), kind=kind)
+    with pytest.warns(UserWarning, match="Fitted without"):
+        found = private_fit(PLAIN_SCALER, tmp_path, None, spoil=change)
+    (reason,) = found.missing_sites_.values()
+    assert why in reason
+    assert found.n_samples_seen_ == 420  # of east and north
+    assert 7.9 < found.privacy_spent_.epsilon <= 8.0 * (1 + 1e-9)
 
 
 def test_batches_have_no_private_scales(tmp_path):
