@@ -22,19 +22,20 @@ from .._kernels.rows import entries_once
 from .._kernels.sizes import exact_dimension
 from .._kernels.threads import computed_once, threads_for_call
 from .._kernels.too_large import TooLargeError
-from .._validation.checks import check_rows, number_or_none
+from .._validation.checks import check_rows, is_integer, number_or_none
 from .._validation.texts import check_text
 from ..communication._federation import Message
 from ..streaming import StreamingPCA
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
+from ..summary._exact import ScatterMatrix
 from ..summary._updating import updated
 from ._clients import label_order
 
 # Values whose fourth powers, as solvers may form them, are still finite.
 _LARGE = 1e70
-# Entries of the rows that wait at a client: 64 kB, or a square where a stream would keep one.
-_WAITING_ENTRIES = 2**13
+# Entries of the rows that wait at a client: 512 kB, or a square where a stream would keep one.
+_WAITING_ENTRIES = 2**16
 
 
 class Site(NamedTuple):
@@ -57,13 +58,14 @@ class Site(NamedTuple):
 class WaitingSite:
     """State of a client with rows in a buffer, as `Site`; its summary is computed when read.
 
-    What is read changes no later number: more rows follow those in the buffer, after the summary
-    of those before. Copies and pickles have no rows, but the summary.
+    What is read changes no later number: more rows follow those in the buffer, after those before,
+    of which a scatter matrix is kept where a stream would keep one. Copies and pickles have no
+    rows, but the summary.
 
     Parameters
     ----------
     before : Site
-        Without the rows in the buffer.
+        Without the rows in the buffer, and with all directions where a scatter matrix has them.
     buffer : RowBuffer
     k : int
         Number of directions of the summary before.
@@ -77,7 +79,12 @@ class WaitingSite:
 
     @computed_once
     def settled(self) -> Site:
-        """The client with its rows in the summary."""
+        """The client with its rows in the summary, which is as large as what is sent."""
+        return self.estimator.cut(self.whole)
+
+    @computed_once
+    def whole(self) -> Site:
+        """The same before directions are cut."""
         return self.estimator.after_batch(self.before, self.buffer.rows)
 
     @property
@@ -91,17 +98,16 @@ class WaitingSite:
 
         None comes any more where many rows before span fewer than there are columns.
         """
-        known, k = self.before.summary, self.k
-        if known.n_samples <= 2 * known.n_features:
-            n = self.buffer.n if known.n_samples else self.buffer.n - 1
-            k = max(k, min(k + n, self.estimator.most(self.used)))
+        known, k, n = self.before.summary, self.k, self.buffer.n
+        if n and self.before.n_rows <= 2 * known.n_features:
+            k = max(k, min(k + n, self.n_rows - 1, self.estimator.most(self.used)))
         return Message(*known._size_with(k))
 
     def _replace(self, **changes: Any) -> Site:
         return self.settled._replace(**changes)
 
     def __reduce__(self):
-        return Site, tuple(self.settled)
+        return _resumed, (self.whole, self.buffer.room)
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,8 @@ class Summarised:
                 return WaitingSite(before, longer, k, used)
             after = self.after_batch(before, longer.rows)
         else:
-            after = self.after_batch(waiting.settled, X)
-        return self._waiting(after, buffer.room, k) or after
+            after = self.after_batch(waiting.whole, X)
+        return self._waiting(after, buffer.room, k) or self.cut(after)
 
     def _waiting(self, site: Site, room: int = 0, k: int = 0) -> WaitingSite | None:
         """A client whose rows may wait; None where sums of moderate rows may overflow.
@@ -157,9 +163,31 @@ class Summarised:
         if not is_bounded_state(mean, summary.total_variance, dtype):
             return None
         used = columns > 0
-        k = k if k and k == self.most(used) else summary.n_components
+        k = k if k and k == self.most(used) else self._directions(summary, used)
         nothing = np.empty((0, len(mean)), dtype)
         return WaitingSite(site, RowBuffer(nothing, room or self._room(len(mean))), k, used)
+
+    def _directions(self, summary: Subspace, used: np.ndarray) -> int:
+        """Directions that are sent of a summary."""
+        most, held = self.most(used), summary._leading
+        if isinstance(held, ScatterMatrix) and held.certainty.n_known >= most:
+            return most  # as so many eigenvalues are certain
+        return min(most, summary.n_components)
+
+    def holds(self, d: int) -> int | None:
+        """Directions that are kept of d features: all, where a stream would keep all."""
+        max_keep, keep = Sizes(self.prototype).kept(d)
+        wanted = self.prototype.n_components
+        if max_keep is None or keep is not None or not is_integer(wanted):
+            return max_keep
+        return d if d <= exact_dimension(int(wanted)) else max_keep
+
+    def cut(self, site: Site) -> Site:
+        """A client with the directions that it sends."""
+        max_keep, keep = Sizes(self.prototype).kept(site.summary.n_features)
+        if keep is not None or max_keep is None:
+            return site
+        return site._replace(summary=site.summary._part(max_keep))
 
     def _room(self, d: int) -> int:
         """Rows from which on a client takes them."""
@@ -174,18 +202,24 @@ class Summarised:
             return before
         d = X.shape[1]
         with threads_for_call(d * max(len(X), 16 * d)):
-            return self.work(before, X)
+            return self.work(before, X, whole=True)
 
-    def work(self, before: Site | WaitingSite | None, X: Any, weight: Any = None) -> Site:
-        """Local work of one client: its summary with more rows, which have been checked."""
+    def work(self, before: Any, X: Any, weight: Any = None, whole: bool = False) -> Site:
+        """Local work of one client: its summary with more rows, which have been checked.
+
+        ``whole``: with all directions where a stream would keep all.
+        """
         if before is not None and before.n_rows:
             past, n_rows = self._past(before), before.n_rows
             X = X.astype(past._dtype, copy=False)
         else:
             past, n_rows = _no_rows(X.shape[1], X.dtype), 0
         max_keep, keep = Sizes(self.prototype).kept(X.shape[1])
+        wanted = self.wanted
+        if whole and (holds := self.holds(X.shape[1])) != max_keep:
+            max_keep, wanted = holds, max_keep
         with np.errstate(all="ignore"):
-            summary = updated(past, X, weight, max_keep=max_keep, keep=keep, wanted=self.wanted)
+            summary = updated(past, X, weight, max_keep=max_keep, keep=keep, wanted=wanted)
         return Site(self, n_rows + count_rows(X, weight), summary)
 
     def _past(self, before: Site | WaitingSite) -> Subspace:
@@ -213,6 +247,11 @@ def fitted_estimators(sites: Mapping[Any, Site]) -> dict[Any, Any]:
     }
 
 
+def _resumed(whole: Site, room: int) -> WaitingSite | Site:
+    """Copy of a client whose rows have been taken out of its buffer."""
+    return whole.estimator._waiting(whole, room) or whole.estimator.cut(whole)
+
+
 @lru_cache(maxsize=4)
 def _no_rows(d: int, dtype: np.dtype) -> Subspace:
     """Summary that clients begin with."""
@@ -233,8 +272,9 @@ def fit_site(
         known: Summarised | BaseEstimator | None = None if before is None else before.estimator
         if known is None or isinstance(known, Summarised):
             after = None
-            if before is not None and known is not None and weight is None and before.n_rows:
-                after = known.after(before, X)
+            goes_on = before is None or (known is not None and before.n_rows)
+            if weight is None and method == "partial_fit" and goes_on:
+                after = (known or prototype).after(before, X)
             return after or (known or prototype).work(before, check_rows(X), weight)
         prototype = prototype.prototype
     estimator: Any

@@ -237,6 +237,40 @@ def test_each_call_sends_the_summaries_of_its_clients(dtype, constant):
     assert log.floats_pooled == X.size
 
 
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("size", [60, 700])
+def test_a_client_of_many_columns_cuts_what_it_sends_and_not_what_it_knows(size, copied):
+    """By hand: twenty-three directions of all rows of each client, and the means, in one stack."""
+    d, n = 300, 4200
+    X = far_rows(n, d)
+    pca, labels = FederatedPCA(10), np.arange(n) // size % 3
+    for i, start in enumerate(range(0, n, size)):
+        pca.partial_fit(X[start : start + size], clients=labels[start : start + size])
+        assert pca.communication_.rounds == i + 1
+        if copied and start == 2100:
+            pca = copy.deepcopy(pca)
+    stack = []
+    for label in range(3):
+        rows = X[labels == label]
+        mean, s, V = svd_of(rows)
+        stack += [s[:23, None] * V[:23], np.sqrt(len(rows)) * (mean - X.mean(axis=0))[None]]
+        assert_allclose(pca.summaries_[label].singular_values, s[:23], rtol=1e-10)
+    s = np.linalg.svd(np.concatenate(stack), compute_uv=False)
+    assert_allclose(pca.singular_values_, s[:10], rtol=1e-10)
+    sent = pca.summaries_[0].n_floats
+    assert pca.communication_.floats_up == n // size * sent
+
+
+def test_a_client_of_many_columns_sends_the_directions_of_its_few():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1200, 4)) @ rng.standard_normal((4, 300)) + 1.0
+    pca = FederatedPCA(3)
+    for start in range(0, len(X), 100):
+        pca.partial_fit(X[start : start + 100], clients=np.full(100, start // 100 % 2))
+    assert [len(sent.singular_values) for sent in pca.summaries_.values()] == [4, 4]
+    assert_allclose(pca.singular_values_, svd_of(X)[1][:3], rtol=1e-10)
+
+
 @pytest.mark.parametrize("bad", [np.nan, 1e200])
 def test_an_error_while_rows_wait_changes_nothing(bad):
     X = far_rows(100)
