@@ -8,6 +8,7 @@ of clean new rows at a nominal 5 %, means over fits with their 95 % intervals.
 import warnings
 
 import numpy as np
+from scipy.signal import lfilter
 from sklearn.covariance import EllipticEnvelope
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.metrics import roc_auc_score
@@ -38,6 +39,26 @@ def _normal(rng, n, seed):
     return rotated(rng.standard_normal((n, D)) * DEVIATIONS, seed)
 
 
+def _of_causes(rng, n, seed, size):
+    """K causes of each of n rows, by loadings that belong to the seed."""
+    return size * rng.standard_normal((n, K)) @ np.random.default_rng(seed).standard_normal((K, D))
+
+
+def _of_sites(rng, n, seed):
+    """For each row the mean of one of five sites."""
+    return np.random.default_rng(seed).standard_normal((5, D))[rng.integers(5, size=(n,))]
+
+
+def _slowly(rng, n):
+    """Logarithms of a size that changes over some thirty rows."""
+    return lfilter([1], [1, -0.97], 0.15 * rng.standard_normal((n, 1)), 0)
+
+
+def _curved(z):
+    """Causes, their squares and products, in D columns."""
+    return np.tile(np.concatenate([z, z**2, z * np.roll(z, 1, 1)], 1), 3)[:, :D]
+
+
 GENERATORS = {
     "normal": _normal,
     "heavy tails": lambda rng, n, seed: rotated(
@@ -52,6 +73,42 @@ GENERATORS = {
     "unequal noise": lambda rng, n, seed: (
         rng.standard_normal((n, K)) @ np.ones((K, D))
         + rng.standard_normal((n, D)) * np.linspace(0.2, 2, D)
+    ),
+    "uniform": lambda rng, n, seed: rotated(rng.uniform(-1, 1, (n, D)) * DEVIATIONS, seed),
+    "double exponential": lambda rng, n, seed: rotated(rng.laplace(size=(n, D)) * DEVIATIONS, seed),
+    "gamma rows": lambda rng, n, seed: rotated(
+        rng.standard_normal((n, D)) * DEVIATIONS * np.sqrt(rng.gamma(1.0, size=(n, 1))), seed
+    ),
+    "counts": lambda rng, n, seed: rng.poisson(np.exp(_of_causes(rng, n, seed, 0.5) + 1.0)).astype(
+        float
+    ),
+    "rare counts": lambda rng, n, seed: rng.poisson(
+        np.exp(_of_causes(rng, n, seed, 0.5) - 2.0)
+    ).astype(float),
+    "answers of yes and no": lambda rng, n, seed: (
+        _of_causes(rng, n, seed, 1.5) + rng.logistic(size=(n, D)) > 0
+    ).astype(float),
+    "one-hot": lambda rng, n, seed: np.eye(4)[
+        (_of_causes(rng, n, seed, 1.0)[:, :5] + rng.standard_normal((n, 5)) > -1).astype(int)
+        + rng.integers(0, 3, (n, 5))
+    ].reshape(n, D),
+    "unequal sites": lambda rng, n, seed: (
+        _normal(rng, n, seed) + _of_sites(rng, n, seed) * DEVIATIONS
+    ),
+    "sites of other noise": lambda rng, n, seed: (
+        _normal(rng, n, seed) + rng.standard_normal((n, D)) * (3.0 * (rng.random((n, 1)) < 0.2))
+    ),
+    "rows that follow each other": lambda rng, n, seed: lfilter(
+        [1], [1, -0.8], _normal(rng, n + 50, seed) - 5.0, 0
+    )[50:],
+    "bursts": lambda rng, n, seed: rotated(
+        rng.standard_normal((n, D)) * DEVIATIONS * np.exp(_slowly(rng, n)), seed
+    ),
+    "a slow season": lambda rng, n, seed: (
+        _normal(rng, n, seed) + 5.0 * np.sin(np.arange(n) / 15.0)[:, None]
+    ),
+    "a curved surface": lambda rng, n, seed: rotated(
+        _curved(rng.standard_normal((n, K))) * 4.0 + rng.standard_normal((n, D)), seed
     ),
 }
 

@@ -22,8 +22,9 @@ from ..summary import Subspace
 from ._model import MonitorModel
 from ._recent import ByScores, ByVariances, DriftTest, Limit, RecentScores
 
-# Every so many-th row is held out, and so often, for quantiles of scores of new rows.
-_FOLDS = 5
+# Every so many-th run of rows is held out, and so often, for quantiles of scores of new rows; and
+# roots of the number of rows in a run. A row by itself is too near to rows before and after it.
+_FOLDS, _RUN = 5, 2
 # Of single rows in a stream, so many are scored by one model; at first a 50th of those before. The
 # same of the scores on which limits rest.
 _ROWS_A_MODEL = 50
@@ -250,8 +251,9 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
     if n < enough or n - n // step <= least:
         return np.empty((0, 3))
     scores: list[np.ndarray] = []
+    runs = np.arange(n) // round(min(_RUN * np.sqrt(n), n / step))
     for first in range(min(step, int(np.ceil(100 * enough * step / n)))):
-        out = np.arange(n) % step == first
+        out = runs % step == first
         parts = {name: value[~out] for name, value in extra.items()}
         try:
             fitted, m = _fitted(monitor, "fit", X[~out], None, parts)

@@ -112,8 +112,10 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     **Quantiles** are of recent scores: in `partial_fit` of rows before they are learnt, the last
     half since the start or the last alarm, ``200 / contamination`` at most; in `fit` of rows held
     out from models of the others, at most five more fits, none with a mechanism, which has no
-    account of them. The level of the quantile grows while too few rows of a stream are flagged and
-    falls while too many are [2]_, so that the share is right while scores change.
+    account of them. Held out are runs of 2 sqrt(n) rows: a single one of a time series is as near
+    to a model of its neighbours as no new row is. The level of the quantile grows while too few
+    rows of a stream are flagged and falls while too many are [2]_, so that the share is right while
+    scores change.
 
     **Streams.** `partial_fit` scores rows, and then learns them. A row above its limit is first
     moved towards the mean until it is at the limit, so that no row has more influence than one
