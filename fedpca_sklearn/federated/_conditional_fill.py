@@ -197,6 +197,7 @@ def fill_in_rounds(
         _show_filled(pca, query, seen)
         known = pca._values()["subspace_"]._part(pca.n_components_)
         query = in_float64(known)._replace(site=None)
+    _warn_of_few_pairs(query, seen)
     return list(found)
 
 
@@ -217,9 +218,25 @@ def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
         warn_of_groups(groups_apart(subspace, seen), getattr(pca, "feature_names_in_", None))
         subspace = unattenuated(subspace, seen)
         most = min(most, subspace.n_components // 2)  # the least variances are not of a model
-    if rank == HELD_OUT:  # by rows of which as many have two columns both
-        rank = held_out_components(subspace, n * float(seen.entries.sum() / n / d) ** 2, most)
+    if rank == HELD_OUT:
+        rank = held_out_components(subspace, seen.usual_pairs, most)
     pca._set_fitted(subspace, rank, pca.n_samples_)
+
+
+def _warn_of_few_pairs(model: Subspace, seen: Seen) -> None:
+    """Warn where noise may be much of the last variance, as few rows have two columns both."""
+    k, n_missing = len(model.components), float((seen.rows.sum() - seen.entries.sum(axis=0)).sum())
+    if not k or not n_missing > 0:
+        return
+    noise = noise_of(model) * model.n_features / seen.usual_pairs
+    if noise > _NOISY * model.explained_variance[-1]:
+        warnings.warn(
+            f"two columns have entries in the same row about {seen.usual_pairs:.0f} times, which "
+            f"is few for {model.n_features} columns with this noise: the variance of component {k} "
+            "may be off by a tenth to a half. Ask for fewer components, or fit more rows.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _record_query(pca: Any, query: Subspace, n_clients: int) -> None:
@@ -232,6 +249,8 @@ def _record_query(pca: Any, query: Subspace, n_clients: int) -> None:
 
 # Correlation up to which two columns have no row in common.
 NEVER_TOGETHER = 1e-8
+# Share of the last variance that noise may be: with more, variances were off by a tenth and more.
+_NOISY = 0.035
 # Columns of a group that a warning names.
 _NAMED = 10
 # Columns up to which the noise of missing entries turns directions, and a first model is that of
@@ -269,6 +288,12 @@ class Seen(NamedTuple):
         """The same of rows that count less."""
         together = None if self.together is None else share * self.together
         return Seen(share * self.entries, share * self.rows, together)
+
+    @property
+    def usual_pairs(self) -> float:
+        """Weight of the rows that have two columns both, by the share of all entries."""
+        n, d = float(self.rows.sum()), self.entries.shape[1]
+        return n * float(self.entries.sum() / n / d) ** 2
 
     @property
     def pairs(self) -> np.ndarray:

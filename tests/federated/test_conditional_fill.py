@@ -1,5 +1,7 @@
 """Rows with missing entries at clients: filled in by the subspace of all, over rounds."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from pair_helpers import rows_with_holes
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import scale
 
 from fedpca_sklearn import (
     AvailablePairs,
@@ -145,6 +149,23 @@ def test_columns_that_no_row_has_together_are_named():
         pca.fit(frame, clients=halves)
     X[0, 0] = 1.0  # one row has a column of both halves
     pca.fit(X, clients=halves)
+
+
+@pytest.mark.parametrize(("share", "few"), [(0.0, False), (0.3, False), (0.7, True)])
+def test_a_last_variance_of_few_rows_is_warned_of(share, few):
+    """569 rows of 30 columns: at 30 % missing it is within a tenth of the whole rows', at 70 % not.
+
+    Noise has d over the number of rows with two columns, 279 or 51, for a share of its variance.
+    """
+    X = scale(load_breast_cancer().data)
+    clients = np.arange(len(X)) % 4
+    whole = FederatedPCA(5).fit(X, clients=clients).explained_variance_
+    holes = np.where(np.random.default_rng(5).random(X.shape) < share, np.nan, X)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pca = FederatedPCA(5, missing=ConditionalFill()).fit(holes, clients=clients)
+    assert [("component 5" in str(warning.message)) for warning in caught] == [True] * few
+    assert (abs(pca.explained_variance_ / whole - 1).max() > 0.1) == few
 
 
 def test_above_the_exact_dimension_and_beside_mean_imputation():
