@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import chdtrc
 from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -25,6 +27,8 @@ from ._recent import ByScores, ByVariances, DriftTest, Limit, RecentScores
 # Every so many-th run of rows is held out, and so often, for quantiles of scores of new rows; and
 # roots of the number of rows in a run. A row by itself is too near to rows before and after it.
 _FOLDS, _RUN = 5, 2
+# Probability with which rows in any order are said to come in bursts.
+_ALIKE = 1e-3
 # Of single rows in a stream, so many are scored by one model; at first a 50th of those before. The
 # same of the scores on which limits rest.
 _ROWS_A_MODEL = 50
@@ -55,14 +59,15 @@ def take_all(monitor: Any, X: Any, y: Any, **given: Any) -> None:
     X = checked_rows(monitor, X, reset=True)
     extra = _handed_on(monitor, X.shape[0], **given)
     fitted, n = _fitted(monitor, "fit", X, y, extra)
-    model, scores = model_of(monitor, fitted, n), np.empty((0, 3))
+    model, scores = model_of(monitor, fitted, n), []
     # a mechanism has no account of more fits
     if monitor.limits == "quantile" and getattr(monitor.estimator, "mechanism", None) is None:
         scores = _held_out_scores(monitor, X, extra, len(fitted.components_))
     begin(monitor, fitted, model)
-    if len(scores):
-        monitor._scores = monitor._scores.begun(scores)
+    if scores:
+        monitor._scores = monitor._scores.begun(np.concatenate(scores))
         _renew_limits(monitor)
+        _warn_of_bursts(monitor, [unlike_of(monitor, of_run) for of_run in scores])
 
 
 def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
@@ -244,14 +249,15 @@ def _within_limits(
     return sp.csr_array(sp.vstack([X[others], moved]))[order]
 
 
-def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) -> np.ndarray:
-    """p-values of rows by models of the others; none where these are no more than ``least``."""
+def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) -> list[np.ndarray]:
+    """p-values of each run of rows by a model of others; none if these are at most ``least``."""
     n, enough = X.shape[0], _enough(monitor)
     step = max(_FOLDS, n // (100 * enough))
     if n < enough or n - n // step <= least:
-        return np.empty((0, 3))
+        return []
     scores: list[np.ndarray] = []
     runs = np.arange(n) // round(min(_RUN * np.sqrt(n), n / step))
+    weight = extra.get("sample_weight", np.ones(n))
     for first in range(min(step, int(np.ceil(100 * enough * step / n)))):
         out = runs % step == first
         parts = {name: value[~out] for name, value in extra.items()}
@@ -259,11 +265,33 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
             fitted, m = _fitted(monitor, "fit", X[~out], None, parts)
             model = model_of(monitor, fitted, m)
         except ValueError:  # too few rows without NaN, of a site, or with a weight
-            return np.empty((0, 3))
-        counted = out & (extra["sample_weight"] > 0) if "sample_weight" in extra else out
-        if counted.any():
-            scores.append(model.surprises(*model.distances(X[counted])))
-    return np.concatenate(scores)
+            return []
+        counted = np.flatnonzero(out & (weight > 0))
+        if len(counted):
+            found = model.surprises(*model.distances(X[counted]))
+            ends = np.flatnonzero(np.diff(runs[counted])) + 1
+            scores += np.split(found, ends)
+    return scores
+
+
+def _warn_of_bursts(monitor: Any, unlike: list[np.ndarray]) -> None:
+    """Warn where rows above the limit come together in some of the runs that were held out."""
+    sizes = np.array([len(of_run) for of_run in unlike])
+    flagged = np.array([np.sum(of_run > monitor._limit.value) for of_run in unlike])
+    share = flagged.sum() / sizes.sum()
+    if not 0 < share < 1:
+        return
+    spread = np.sum((flagged - share * sizes) ** 2 / (share * (1 - share) * sizes))
+    degrees = len(sizes) - 1
+    if degrees and chdtrc(degrees, spread) < _ALIKE:
+        alone = max(sizes.sum() * degrees / spread, 1)
+        warnings.warn(
+            f"rows that differ from the others come together in X: for the limits its {sizes.sum()}"
+            f" rows say as much as {alone:.0f} would in any order, and of new ones more or fewer "
+            f"than contamination={monitor.contamination:g} may be flagged. Fit more rows.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _enough(monitor: Any) -> int:

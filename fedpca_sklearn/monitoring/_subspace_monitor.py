@@ -113,9 +113,10 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     half since the start or the last alarm, ``200 / contamination`` at most; in `fit` of rows held
     out from models of the others, at most five more fits, none with a mechanism, which has no
     account of them. Held out are runs of 2 sqrt(n) rows: a single one of a time series is as near
-    to a model of its neighbours as no new row is. The level of the quantile grows while too few
-    rows of a stream are flagged and falls while too many are [2]_, so that the share is right while
-    scores change.
+    to a model of its neighbours as no new row is. Where rows above the limit are in few of the
+    runs, a warning says how few rows in any order would say as much. The level of the quantile
+    grows while too few rows of a stream are flagged and falls while too many are [2]_, so that the
+    share is right while scores change.
 
     **Streams.** `partial_fit` scores rows, and then learns them. A row above its limit is first
     moved towards the mean until it is at the limit, so that no row has more influence than one

@@ -247,6 +247,7 @@ def test_false_alarms_of_rows_with_missing_entries(share):
     assert np.mean(chi2) > np.mean(found) + (0.1 if share > 0.1 else -0.02)
 
 
+@pytest.mark.filterwarnings("ignore:rows that differ from the others come together")
 @pytest.mark.parametrize("order", ["each like the last", "sorted"])
 def test_false_alarms_where_rows_resemble_their_neighbours(order):
     """A row is .8 of the last one and a part of its own; or there are four kinds in their order."""
@@ -262,6 +263,14 @@ def test_false_alarms_where_rows_resemble_their_neighbours(order):
         rates.append(np.mean(monitor.predict(X[n:]) == -1))
     # nine rows that follow each other say as much as one: a quantile of 300 / 9, of eight fits
     assert 0.03 <= np.mean(rates) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 * 9 / 300 / 8)
+
+
+def test_a_fit_says_where_rows_that_differ_come_together():
+    """A tenth of the rows is three times as large, one in ten or all in a row: 600 rows, or few."""
+    X, more = rows(600), np.where(np.arange(600)[:, None] % 10, 1.0, 3.0)
+    SubspaceMonitor(StreamingPCA(K)).fit(X * more)
+    with pytest.warns(UserWarning, match="its 600 rows say as much as [1-9]?[0-9] would"):
+        SubspaceMonitor(StreamingPCA(K)).fit(X * np.sort(more, axis=0))
 
 
 def test_rows_with_holes_are_scored_and_whole_ones_learnt_where_nan_is_not_taken():
