@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 from sklearn.utils import check_random_state
 
-from .._kernels.minka import minka_rank
-from .._kernels.null_variances import null_variances
-from .._kernels.sizes import SMALL_DIMENSION
+from .._kernels.sizes import SMALL_DIMENSION, slices_of
 from .._kernels.threads import threads_for_call
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
@@ -23,6 +22,11 @@ from ._updating import lacks_directions
 _POWER = 3
 # Noise in an entry that counts as none, as a share of the mean variance.
 _NO_NOISE = 1e-12
+# As in scikit-learn: a variance below this is none, and the noise has at least as much.
+_LEAST = 1e-15
+_EPS = np.finfo(np.float64).eps
+# Entries of the matrices of draws that are made at once: 32 MB.
+_ENTRIES = 2**22
 
 
 # The rule's name, as ``n_components``.
@@ -264,3 +268,117 @@ def _refuse_noise(subspace: Subspace, rule: str) -> None:
             f"n_components={rule!r} takes variances for those of rows, and this summary has the "
             "noise of a privacy mechanism."
         )
+
+
+# ------------------------------------------------------------------ evidence, by Minka
+
+
+def minka_rank(spectrum: np.ndarray, n_samples: float) -> int:
+    """Number of components with the most evidence, from 1 to d - 1; 1 for d = 1.
+
+    The evidence is that of `minka_evidence`; of equal ones the fewest components.
+    """
+    if len(spectrum) == 1:
+        return 1
+    return 1 + int(np.argmax(minka_evidence(spectrum, n_samples)))
+
+
+def minka_evidence(spectrum: np.ndarray, n_samples: float) -> np.ndarray:
+    """Logarithm of the evidence for 1 to d - 1 components, Minka (2000), eq. 30 and 31.
+
+    Parameters
+    ----------
+    spectrum : ndarray of shape (d,)
+        Variances along all d directions, decreasing, d > 1.
+    n_samples : float
+        Rows that they are from.
+
+    Returns
+    -------
+    evidence : ndarray of shape (d - 1,)
+        As scikit-learn's, in time and memory O(d^2) for all of them: products over pairs of
+        directions are sums over a triangle of logarithms. Minus infinity where the last component
+        has no variance. Equal variances count as an eps apart.
+    """
+    d, log_n = len(spectrum), np.log(n_samples)
+    evidence = np.full(d - 1, -np.inf)
+    last = int(np.sum(spectrum[:-1] >= _LEAST))
+    if not last:
+        return evidence
+    ranks = np.arange(1, last + 1)
+    kept, rest = spectrum[:last], np.cumsum(spectrum[::-1])[::-1][1 : last + 1]
+    noise = np.maximum(rest / (d - ranks), _LEAST)
+    logs, log_noise = np.log(kept), np.log(noise)
+
+    halves = (d - ranks + 1) / 2
+    uniform = np.cumsum(gammaln(halves) - np.log(np.pi) * halves - np.log(2.0))
+    pairs = d * ranks - ranks * (ranks + 1) / 2
+    apart = _log_differences(kept, spectrum)
+    within = np.cumsum(np.triu(apart[:, :last], 1).sum(axis=0)) - (ranks - 1) * np.cumsum(logs)
+    from_noise = np.tril(_log_differences(kept, noise).T).sum(axis=1)
+    outside = from_noise - np.cumsum(logs)
+    curvature = (
+        np.cumsum(np.triu(apart, 1).sum(axis=1))
+        + within
+        + (d - ranks) * (outside - ranks * log_noise)
+        + pairs * log_n
+    )
+    evidence[:last] = (
+        uniform
+        - n_samples / 2 * (np.cumsum(logs) + (d - ranks) * log_noise)
+        + np.log(2 * np.pi) * (pairs + ranks) / 2
+        - curvature / 2
+        - ranks * log_n / 2
+    )
+    return evidence
+
+
+def _log_differences(larger: np.ndarray, smaller: np.ndarray) -> np.ndarray:
+    """Logarithms of all differences; equal numbers are an eps apart."""
+    least = _EPS * larger[:, None]
+    return np.log(np.maximum(larger[:, None] - smaller, least))
+
+
+# ------------------------------------------------------------------ independent columns
+
+
+def null_variances(
+    column_variances: np.ndarray, degrees_of_freedom: int, n_draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw eigenvalues of the covariance of independent normal columns with given variances.
+
+    Parameters
+    ----------
+    column_variances : ndarray of shape (d,)
+        Sample variances of the columns, positive, which every draw has.
+    degrees_of_freedom : int
+        m, at least 1: of n centred rows n - 1.
+    n_draws : int
+        Number of draws.
+    rng : Generator
+        Source of the draws.
+
+    Returns
+    -------
+    variances : ndarray of shape (n_draws, min(m, d))
+        Decreasing in each row. A draw takes O(min(m, d)^2 d) operations and no rows: where m >= d,
+        it is Bartlett's triangle of a Wishart matrix. The correlations of independent normal
+        columns do not depend on their sample variances, which are then set.
+    """
+    d, m = len(column_variances), degrees_of_freedom
+    order = min(m, d)
+    scale = np.sqrt(column_variances)
+    found = np.empty((n_draws, order))
+    for at in slices_of(n_draws, max(1, _ENTRIES // max(order * d, 1))):
+        size = at.stop - at.start
+        if m >= d:
+            A = np.tril(rng.standard_normal((size, d, d)), -1)
+            A[:, np.arange(d), np.arange(d)] = np.sqrt(
+                rng.chisquare(float(m) - np.arange(d), (size, d))
+            )
+        else:
+            A = rng.standard_normal((size, d, m))
+        A *= (scale / np.linalg.norm(A, axis=2))[..., None]
+        products = A @ A.transpose(0, 2, 1) if m >= d else A.transpose(0, 2, 1) @ A
+        found[at] = np.linalg.eigvalsh(products)[:, ::-1]
+    return np.maximum(found, 0.0)

@@ -26,7 +26,7 @@ from fedpca_sklearn import (
     merge_subspaces,
     parallel_analysis,
 )
-from fedpca_sklearn._kernels.minka import minka_evidence
+from fedpca_sklearn.summary._rank_selection import minka_evidence
 
 DIGITS = load_digits().data
 SPIKED = make_spiked(400, 20, spikes=[8, 5, 3], random_state=3)[0]
