@@ -233,6 +233,12 @@ def a_drift(limits, seed, n=6000, batch=20):
     return shares_of_a_stream(X, StreamingPCA(K, forgetting_factor=0.99), limits, batch)
 
 
+def a_series(limits, seed, n=8000):
+    """Rows of which each is .9 of the last one and a part of its own, without a change."""
+    X = lfilter([1], [1, -0.9], _normal(np.random.default_rng(seed), n + 200, seed) - 5.0, 0)[200:]
+    return shares_of_a_stream(X, StreamingPCA(K), limits)
+
+
 def shares_of_a_stream(X, estimator, limits, batch=20):
     """Share of the rows after the first 500 that is flagged before it is learnt, and alarms."""
     more = {} if limits is None else {"limits": limits}
@@ -245,14 +251,14 @@ def shares_of_a_stream(X, estimator, limits, batch=20):
 
 
 def streams(repeats):
-    """A drift, and sensors of a laboratory in time order, standardised by the first 1,000 rows."""
+    """A drift, a series, and light sensors in time order, standardised by the first 1,000 rows."""
     rows = []
     path = load("motes_light.npz")
     for limits in (None, "chi2"):
-        found = [a_drift(limits, seed) for seed in range(repeats)]
         shown = {"limits": limits or "default"}
-        share, alarms = np.mean(found, axis=0)
-        rows.append({"stream": "drift"} | shown | {"flagged": float(share), "alarms": alarms})
+        for name, drawn in (("drift", a_drift), ("series", a_series)):
+            share, alarms = np.mean([drawn(limits, seed) for seed in range(repeats)], axis=0)
+            rows.append({"stream": name} | shown | {"flagged": float(share), "alarms": alarms})
         if path is not None:
             X = np.load(path)["X"].astype(float)
             X = (X - X[:1000].mean(axis=0)) / X[:1000].std(axis=0)

@@ -18,6 +18,8 @@ _FAR = 1e100
 # count as so many at most. The level falls so many times below zero at most, from where it takes as
 # many rows to come back as scores are kept.
 _STEP, _MOST_AT_ONCE, _FLOOR = 0.1, 200, 20
+# Windows without drift whose numbers vary as those of independent rows, supposed before the first.
+_WINDOWS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +152,11 @@ class DriftTest:
 
     Windows of ``window`` rows follow each other. Where a limit rests on m rows, the number of
     flagged rows in a window is beta-binomial, and a window without drift gives an alarm with a
-    probability of at most ``level``. An alarm comes as soon as the number is reached. It lasts
-    until a window is without one; meanwhile there is no other. ``since`` are the rows since an
-    alarm was given.
+    probability of at most ``level``. Where flagged rows come together, numbers vary more: then m is
+    what makes their variance that of the windows so far, ``n_windows`` without an alarm of which
+    ``spread`` is the sum of squared deviations, over the variance of rows that are independent. An
+    alarm comes as soon as the number is reached. It lasts until a window is without one; meanwhile
+    there is no other. ``since`` are the rows since an alarm was given.
     """
 
     window: int
@@ -163,14 +167,15 @@ class DriftTest:
     since: float = np.inf
     lasts: bool = False
     points: tuple[int, ...] = ()
+    n_windows: int = 0
+    spread: float = 0.0
 
     def after(self, flagged: np.ndarray, contamination: float, m: float) -> DriftTest:
         """The state after more rows, which were flagged or not by a limit that rests on m rows.
 
         Rows after an alarm are not counted, as their limit is that of before.
         """
-        alpha, beta = contamination * (m + 1), (1 - contamination) * (m + 1)
-        most = int(betabinom.isf(self.level, self.window, alpha, beta))
+        most = self._most(contamination, m)
         now = replace(self, n_total=self.n_total + len(flagged), since=self.since + len(flagged))
         rows, n_flagged, lasts = self.n_rows, self.n_flagged, self.lasts
         for i, row in enumerate(flagged, 1):
@@ -181,5 +186,21 @@ class DriftTest:
                 return replace(now, n_rows=0, n_flagged=0, lasts=True, since=rest, points=points)
             if rows == self.window:
                 lasts = lasts and n_flagged > most
+                if not lasts:
+                    now = now._with_window(n_flagged, contamination)
                 rows = n_flagged = 0
         return replace(now, n_rows=rows, n_flagged=n_flagged, lasts=lasts)
+
+    def _most(self, contamination: float, m: float) -> int:
+        """Flagged rows of a window up to which there is no alarm."""
+        times = (_WINDOWS + self.spread) / (_WINDOWS + self.n_windows)
+        if times > 1 and self.window > 1:
+            m = min(m, max((self.window - times) / (times - 1), 0.0))
+        alpha, beta = contamination * (m + 1), (1 - contamination) * (m + 1)
+        return int(betabinom.isf(self.level, self.window, alpha, beta))
+
+    def _with_window(self, n_flagged: int, contamination: float) -> DriftTest:
+        """The state after a window without an alarm."""
+        usual = contamination * self.window
+        square = (n_flagged - usual) ** 2 / (usual * (1 - contamination))
+        return replace(self, n_windows=self.n_windows + 1, spread=self.spread + square)

@@ -125,10 +125,12 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     rows as they are.
 
     **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
-    limits allow. Outliers beyond ``contamination`` count as drift. After an alarm limits start anew
-    from the rows that follow, and there is no other alarm until a window is usual again. So who can
-    send ``2 / contamination`` rows in a row decides what is usual, as a lasting change does; until
-    then no row is learnt as more than the limit of before or the rows since the alarm.
+    limits allow, and than windows before let expect: in a series flagged rows come together, so
+    that their numbers vary more than those of independent rows. Outliers beyond ``contamination``
+    count as drift. After an alarm limits start anew from the rows that follow, and there is no
+    other alarm until a window is usual again. So who can send ``2 / contamination`` rows in a row
+    decides what is usual, as a lasting change does; until then no row is learnt as more than the
+    limit of before or the rows since the alarm.
 
     **Missing entries** are NaN. Q, T2 and the distance are then those of the marginal distribution
     of the entries that are there, and so are their p-values. Where the estimator takes no NaN, rows

@@ -176,3 +176,18 @@ def test_the_level_makes_up_for_what_is_flagged_too_rarely_and_too_often():
     scores = np.arange(1.0, 101)
     assert Limit(1.0, 0.05, 100).by(scores).value == 96
     assert Limit(1.0, -0.3, 100).by(scores).value == 100  # what is beyond all is flagged
+
+
+@pytest.mark.parametrize("together", [1, 5, 10])
+def test_flagged_rows_that_come_together_are_no_drift(together):
+    """Five percent of groups of rows: numbers of a window vary as many times as rows in a group."""
+    rng, test = np.random.default_rng(0), DriftTest(100, 1e-3)
+    usual = np.repeat(rng.random(100_000 // together) < 0.05, together)
+    for flagged in np.split(usual, 1000):
+        test = test.after(flagged, 0.05, 4000)
+    # one of 1,000 windows in the mean; before it is known how numbers vary, one more
+    assert len(test.points) <= stats.poisson.isf(1e-3, 1) + 1
+    point = test.after(np.repeat(rng.random(500 // together) < 0.8, together), 0.05, 4000).points[
+        -1
+    ]
+    assert 0 < point - 100_000 <= 200
