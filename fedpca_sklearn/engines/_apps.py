@@ -26,7 +26,7 @@ from ._estimators import (
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
-from ._questions import MOMENTS, NOTHING, RUN, Question, RefusedError, Task, asked
+from ._questions import MOMENTS, RUN, Question, RefusedError, Task, asked
 from ._rows import AskedRows, asked_rows
 from ._secure import SecureAggregation
 from ._secure_fits import secure_tasks
@@ -64,11 +64,13 @@ class SiteApp:
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._sums: Any = None
+        self._steps = dict[str, Callable]()
         if secure is not None:
             from ._secure_sum import SiteSums  # whose keys need an optional dependency
 
             self._sums = SiteSums(secure, self._tasks)
-        self.kinds = list({**self._tasks, **dict.fromkeys(FIRST_KINDS)})
+            self._steps = self._sums.steps
+        self.kinds = list({**self._tasks, **self._steps, **dict.fromkeys(FIRST_KINDS)})
 
     def reply(self, message: Message, context: Context) -> Message:
         """What the site replies to a question, of a kind of these: noted, checked, and answered."""
@@ -106,21 +108,24 @@ class SiteApp:
         if policy.estimators is not None or policy.mechanism is not None:
             policy.check_estimator(estimator)
         if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
-            secure = self._sums is not None and kind in self._tasks
+            secure = self._sums is not None and (kind in self._tasks or kind in self._steps)
             check_same_estimator(message, estimator, secure)
-        if kind not in self._tasks:
-            raise RefusedError(f"the estimator has no question of the kind {kind!r}")
-        task, question = self._tasks[kind], asked(message, context, self._tasks)
-        run, found = context.state[RUN], dict[str, Any]()
-        if task.reads != NOTHING or "dtype" not in run:
+        found, sealed = dict[str, Any](), dict[str, Any]()
+        if kind in self._steps:
+            sealed = self._steps[kind](message, context)
+        elif kind in self._tasks:
+            task, question = self._tasks[kind], asked(message, context, self._tasks)
             rows = self._rows(task, question, context)
             found = rows.answer(task, who, question.arguments)
-            run |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
-        beside = {"dtype": run["dtype"]} | ({"columns": run["columns"]} if run["columns"] else {})
-        if self._sums is None:
-            return found, beside
-        found, sealed = self._sums.step(message, context, found)
-        return found, beside | sealed
+            told = {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
+            context.state[RUN].update(told)
+            if self._sums is not None:
+                found = self._sums.sent(message, context, found)
+        else:
+            raise RefusedError(f"the estimator has no question of the kind {kind!r}")
+        run = context.state[RUN]
+        columns = {"columns": run["columns"]} if run["columns"] else {}
+        return found, {"dtype": run["dtype"], **columns, **sealed}
 
     def _rows(self, task: Task, question: Question, context: Context) -> AskedRows:
         """Rows that a question is about, or their moments: the same until a run or batch begins.

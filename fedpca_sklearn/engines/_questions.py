@@ -19,8 +19,8 @@ from ._site_policy import RefusedError
 
 # Times that a run may begin: once, and again where the server lost another site.
 BEGINNINGS = 3
-# What a task reads that is handed moments of the rows, not the rows, or none of them.
-MOMENTS, NOTHING = "moments", "nothing"
+# What a task reads that is handed moments of the rows, not the rows.
+MOMENTS = "moments"
 # Records of the site's own state, kept between the messages of a run.
 RUN, ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
 
@@ -64,7 +64,7 @@ class Task:
         number, mean and scatter matrix; the work is handed the `SiteMoments` of the rows, weights
         included, in their place, which were computed once, before the server asked. "summary": the
         rows, to be summed up as the site's own estimator says; the question has no argument.
-        "nothing", or "rows: " and why single rows are needed, to which the server's numbers come.
+        "rows: " and why single rows are needed, to which the server's numbers come.
     times : int
         Questions of this kind before the server has to begin again.
     fixed : int, tuple of int or None
@@ -94,10 +94,11 @@ class Task:
         sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
         reads "moments" only.
     parts : callable or None
-        Of an answer of one array ``parts(X, n)`` are the names of its n numbers, by what they are:
-        by secure sums each name has a grid of its own.
+        Of an answer of one array about d columns ``parts(d, n)`` are the names of its n numbers, by
+        what they are: by secure sums each name has a grid of its own.
     grids : callable or None
-        ``grids(bounds)`` are these, from what all sites announce; None: those of moments.
+        ``grids(bounds)`` are these, from what all sites announce; None: those of moments where
+        there are parts, of ``bound`` where there is one, and else the answer is no sum.
     """
 
     work: Callable
@@ -112,16 +113,15 @@ class Task:
     matched: bool = False
     once: bool = False
     bound: Callable[[float, float, float], Mapping[str, float]] | None = None
-    parts: Callable[[Any, int], np.ndarray] | None = None
+    parts: Callable[[int, int], np.ndarray] | None = None
     grids: Callable[[Any], Mapping[str, Any]] | None = None
 
     def __post_init__(self):
         if self.bound is not None and self.reads != MOMENTS:
             raise ValueError(f"a bound needs reads='moments', got {self.reads!r}.")
-        if not re.fullmatch("moments|summary|nothing|rows: .+", str(self.reads)):
+        if not re.fullmatch("moments|summary|rows: .+", str(self.reads)):
             raise ValueError(
-                "reads must be 'moments', 'summary', 'nothing' or 'rows: ' and why, got "
-                f"{self.reads!r}."
+                f"reads must be 'moments', 'summary' or 'rows: ' and why, got {self.reads!r}."
             )
         if self.reads == "summary" and (taken_by(self.work)[0] or self.matched):
             raise ValueError("reads='summary' is for questions without an argument.")

@@ -18,7 +18,7 @@ from .._validation.checks import check_rows, check_weight, is_integer, is_real
 from .._validation.containers import as_rows
 from .._validation.texts import composed
 from ._messages import OVER
-from ._questions import NOTHING, Question, RefusedError, Task, taken_by
+from ._questions import Question, RefusedError, Task, taken_by
 from ._site_policy import Site
 
 # Bytes of a hashed key, of what tells a salt from others, and the least that a salt has.
@@ -179,10 +179,9 @@ class AskedRows:
             "min_rows_of_pattern": site.policy.min_rows_of_pattern,
         }
         _, names = taken_by(task.work)
-        if task.reads != NOTHING:
-            for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
-                if given[name] is not None and name not in names:
-                    raise RefusedError(f"the estimator takes no {what}")
+        for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
+            if given[name] is not None and name not in names:
+                raise RefusedError(f"the estimator takes no {what}")
         if "keys" in names and self.keys is None:
             raise RefusedError(_WITHOUT_KEYS)
         more = {name: given[name] for name in names & given.keys()}

@@ -13,9 +13,16 @@ import numpy as np
 
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
-from ..communication._channel import DEFAULT_BITS, FEWEST_BITS, LARGEST, LEAST, MOST_BITS
+from ..communication._channel import (
+    DEFAULT_BITS,
+    FEWEST_BITS,
+    LARGEST,
+    LEAST,
+    MOST_BITS,
+    exponent_of,
+)
 from ._messages import Answer, are_too_large
-from ._questions import BEGINNINGS, RefusedError
+from ._questions import BEGINNINGS, RefusedError, Task
 
 
 @dataclass(frozen=True)
@@ -353,6 +360,21 @@ def grids_of_second_moments(bounds: Bounds) -> Grids:
         **grids_of_sums(bounds),
         "products": Grid(np.maximum(own, between) + 1, np.maximum(own, between - _WIDEST)),
     }
+
+
+def are_summed(task: Task) -> bool:
+    """Whether the answers to a question are added up; others are sent as they are."""
+    return (task.grids or task.parts or task.bound) is not None
+
+
+def grids_of(task: Task, bounds: Bounds) -> Grids:
+    """Grids of what a task sends, by name."""
+    if task.grids is not None:
+        return task.grids(bounds)
+    if task.bound is None:
+        return grids_of_sums(bounds)
+    largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
+    return {name: Grid(exponent_of(float(b))) for name, b in task.bound(*largest).items()}
 
 
 def bounds_in(answer: Answer) -> Bounds:

@@ -7,11 +7,10 @@ registered beside what it does without secure sums.
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial, singledispatch, wraps
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,21 +21,16 @@ from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
-from ..communication._channel import exponent_of
 from ..federated import FederatedPCA, FederatedScaler
 from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments
 from ..summary._triangle import Triangle
 from ._estimators import site_work
-from ._questions import MOMENTS, NOTHING, RefusedError, Task, check_mean
+from ._questions import MOMENTS, RefusedError, Task, check_mean
 from ._secure import (
     BOUNDS,
-    KEYS,
-    SHARES,
-    UNMASK,
     Bounds,
-    Grid,
     SecureAggregation,
     grids_of_second_moments,
     grids_of_sums,
@@ -58,18 +52,15 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     The first question is answered openly, with the `Bounds` of the site's rows; the others are
     added up by tasks with ``grids``, whose works return arrays by name.
     """
-    bounded = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
-    if not bounded or any(task.bound is None for task in bounded.values()):
+    tasks = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
+    if not tasks or any(task.bound is None for task in tasks.values()):
         raise TypeError(
             "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
             "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
             "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
             f"that have a bound each, got {type(estimator).__name__}."
         )
-    summed = {
-        kind: replace(task, begins=False, grids=partial(_grids_of, task))
-        for kind, task in bounded.items()
-    }
+    summed = {kind: replace(task, begins=False) for kind, task in tasks.items()}
     return {"bounds": task_of_bounds(), **summed}
 
 
@@ -80,15 +71,8 @@ def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> Non
         raise ValueError(f"{name} must be {needed} with secure sums{why}, got {got!r}.")
 
 
-def _grids_of(task: Task, bounds: Bounds) -> dict[str, Grid]:
-    """Grids of what a task sends, from the bounds that its author states."""
-    largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
-    stated = task.bound(*largest)  # type: ignore[misc]
-    return {name: Grid(exponent_of(float(bound))) for name, bound in stated.items()}
-
-
 def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, Task]:
-    """What a site does by kind of question, those that keys and shares come with included."""
+    """What a site does by kind of question, with secure sums or without."""
     if secure is None:
         return site_work(estimator)
     from . import _masks  # noqa: F401  an optional dependency
@@ -99,19 +83,15 @@ def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, 
             "secure sums with a mechanism need FederatedPCA, FederatedPowerPCA or FederatedScaler, "
             f"got {type(estimator).__name__}."
         )
-    tasks = secure_work(estimator, secure)
-    first = next(iter(tasks.values()))
-    how: Any = {"batch_rows": first.batch_rows, "missing": first.missing}
-    nothing = Task(lambda site, X: {}, sys.maxsize, reads=NOTHING, **how)
-    return tasks | dict.fromkeys((KEYS, SHARES, UNMASK), nothing)
+    return secure_work(estimator, secure)
 
 
 # -------------------------------------------------------------------- first and second moments
 
 
 def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    message = Moments().answer(own)
-    return in_parts(message, names_in(Moments.parts, len(message)))
+    *total, count = Moments().answer(own)
+    return {"sum": np.array(total), "count": np.array([count])}
 
 
 def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
@@ -297,30 +277,6 @@ def names_in(parts: Mapping[str, int | None], n: int) -> np.ndarray:
     """Name of the part that each of n numbers is in."""
     known = sum(filter(None, parts.values()))
     return np.repeat(list(parts), [n - known if m is None else m for m in parts.values()])
-
-
-def in_parts(message: np.ndarray, names: np.ndarray) -> dict[str, np.ndarray]:
-    """Numbers by the names of their parts."""
-    return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
-
-
-def summed(task: Task) -> Task:
-    """A task whose one array is added up, each part of it on a grid of its own."""
-    parts: Any = task.parts
-
-    @wraps(task.work)
-    def work(site, X, *arguments, **named):
-        (message,) = task.work(site, X, *arguments, **named).values()
-        message = np.ravel(message)
-        return in_parts(message, parts(X, len(message)))
-
-    return replace(task, work=work, grids=task.grids or grids_of_sums)
-
-
-def sums_of(tasks: Mapping[str, Task]) -> dict[str, Task]:
-    """Bounds of the rows of a site, and what of its tasks is made of parts."""
-    kinds = {kind: summed(task) for kind, task in tasks.items() if task.parts is not None}
-    return {"bounds": task_of_bounds(), **kinds}
 
 
 class Rounds(Federation):

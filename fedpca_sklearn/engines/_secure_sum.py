@@ -6,7 +6,7 @@ Keys, shares, masked numbers, and what takes off the masks of others.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,16 @@ from ._masks import (
 )
 from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent, read_array
 from ._questions import RUN, RefusedError, taken_by
-from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation
+from ._secure import (
+    BOUNDS,
+    KEYS,
+    SHARES,
+    UNMASK,
+    Bounds,
+    SecureAggregation,
+    are_summed,
+    grids_of,
+)
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
@@ -68,18 +77,14 @@ class SiteSums:
 
     def __init__(self, secure: SecureAggregation, tasks: dict[str, Any]):
         self.secure, self.tasks = secure, tasks
+        # what is told in answer to questions that are about no rows
+        self.steps = {KEYS: self._keys, SHARES: self._shares, UNMASK: self._unmask}
 
-    def step(self, message: Message, context: Context, numbers: dict) -> tuple[dict, dict]:
-        """Arrays that are sent in answer to a question, and what else is told.
-
-        ``numbers`` are those of its task, before anything leaves the site.
-        """
-        kind, steps = message.kind, {KEYS: self._keys, SHARES: self._shares, UNMASK: self._unmask}
-        if kind in steps:
-            return {}, steps[kind](message, context)
-        if self.tasks[kind].grids is not None:
-            return {"masked": self._masked(message, context, numbers)}, {}
-        return self._open(kind, context, numbers), {}
+    def sent(self, message: Message, context: Context, numbers: dict) -> dict[str, np.ndarray]:
+        """Arrays that are sent in answer to a question, in place of the numbers of its task."""
+        if are_summed(self.tasks[message.kind]):
+            return {"masked": self._masked(message, context, numbers)}
+        return self._open(message.kind, context, numbers)
 
     def _open(self, kind: str, context: Context, numbers: dict) -> dict:
         """What was asked for, as it is; bounds hold for all sums until the fit begins again."""
@@ -94,6 +99,8 @@ class SiteSums:
 
     def _keys(self, message: Message, context: Context) -> dict[str, Any]:
         """New keys for one sum; what was left of another is forgotten."""
+        if _FITS not in context.state:
+            raise RefusedError(f"a fit begins with {next(iter(self.tasks))!r}")
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
         public = {"mask_key": mask_key, "box_key": box_key}
         _keep(context, SHARES, mask_secret=mask_secret, box_secret=box_secret, **public)
@@ -162,8 +169,10 @@ class SiteSums:
         if "mean" in names:
             place = names.index("mean") + task.batches + task.matched
             bounds.check_mean(read_array(arguments[str(place)]))
-        seed, grids = question_of(b"", kind, bits, arguments), task.grids(bounds)
+        seed, grids = question_of(b"", kind, bits, arguments), grids_of(task, bounds)
         how, words = (bits, len(keys)), []
+        if task.parts is not None:
+            numbers = _in_parts(task.parts, bounds.n_features, *numbers.values())
         for name, sent in sorted(numbers.items()):
             exact, grid = np.asarray(sent, dtype=np.float64), grids[name]
             words.append(grid.encode(exact, *how, seed + name.encode()))
@@ -223,6 +232,13 @@ class SiteSums:
             context.state[_FITS] = {**fits, "sites": sites}
         shares = [own["seed_shares" if i in sent else "key_shares"][i] for i in range(n)]
         return {"shares": shares, **self._keys(message, context)}
+
+
+def _in_parts(parts: Callable, d: int, message: np.ndarray) -> dict[str, np.ndarray]:
+    """Numbers by the names of their parts."""
+    message = np.ravel(message)
+    names = parts(d, len(message))
+    return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
 
 
 def _opened_boxes(own: dict[str, Any], message: Message) -> tuple[list[bytes], list[bytes]]:

@@ -28,7 +28,7 @@ from ._messages import (
     shown,
 )
 from ._parameters import stated
-from ._secure import Bounds, Grid, SecureAggregation, bounds_in
+from ._secure import Bounds, Grid, SecureAggregation, bounds_in, grids_of
 
 # Largest mu^2 that a site can have spent, other than infinity.
 _LARGEST = 2.0**40
@@ -366,9 +366,8 @@ class SecureSums(Sites):
 
         session, self._keys = Session(self, self._keys), {}
         bits, n = self.secure.bits, len(session.names)
-        grids = self.tasks[kind].grids(
-            Bounds.of_all(map(self.announced.__getitem__, session.names))
-        )
+        announced = Bounds.of_all(map(self.announced.__getitem__, session.names))
+        grids = grids_of(self.tasks[kind], announced)
         words = {name: len(grids[name].levels(bits, n)) for name in sorted(shapes)}
         whole = [name for name in words if None not in shapes[name]]
         sizes = {name: math.prod([n or 1 for n in shapes[name]]) * words[name] for name in whole}
@@ -382,7 +381,7 @@ class SecureSums(Sites):
         session.record(len(total), arguments, list(masked))
         found, rest = {}, len(total) - known
         for name in words:
-            shape = shapes[name] if name in sizes else (rest // words[name],)
+            shape: Any = shapes[name] if name in sizes else (rest // words[name],)
             part, total = np.split(total, [sizes.get(name, rest)])
             found[name] = grids[name].decode(part, shape, bits, n)
             self._grids[name] = grids[name], n

@@ -58,7 +58,6 @@ from ._secure_fits import (
     mean_of_all,
     names_in,
     secure_work,
-    summed,
     triangle_about,
     work_of_second_moments,
 )
@@ -206,10 +205,7 @@ def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
         check_basis(block, d, min(d, kept + N_PROBES))
         return {"message": products_of(own, mean, block)}
 
-    def names(own, n):
-        return _names_of_products(len(own.mean), n)
-
-    task = Task(products, n_rounds, fixed=0, reads=MOMENTS, parts=names)
+    task = Task(products, n_rounds, fixed=0, reads=MOMENTS, parts=_names_of_products)
     return {"products": task} if n_rounds else {}
 
 
@@ -277,7 +273,7 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
         return {"scatter": np.array([own.scatter_about(mean)])}
 
     about = Task(scatter, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**tasks, "scatter": about, "products": summed(plain)}
+    return {**tasks, "scatter": about, "products": plain}
 
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:

@@ -29,7 +29,7 @@ from ._messages import Answer
 from ._questions import Task
 from ._rows import dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation
-from ._secure_fits import Rounds, secure_work, summed
+from ._secure_fits import Rounds, secure_work
 from ._sites import SecureSums, Sites
 from ._tracked_rows import Cleaning, Model, finds_thresholds
 
@@ -113,7 +113,7 @@ class BatchRounds(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
         kind, arguments = self.asked(query)
-        names = _names_in(kind, self.batch, self.length(query))
+        names = _names_in(kind, self.batch.shape[1], self.length(query))
         total = self.numbers(kind, names, self.batch.number, *arguments)
         return total.reshape([-1 if n is None else n for n in query.shape])
 
@@ -314,9 +314,8 @@ def _count_in(answer: Answer) -> int:
 # -------------------------------------------------------------------- secure sums
 
 
-def _names_in(kind: str, batch: Any, n: int) -> np.ndarray:
+def _names_in(kind: str, d: int, n: int) -> np.ndarray:
     """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
-    d = batch.shape[1]
     parts = {
         "observed": [("total", d), (_ROWS, d + 1)],
         "sizes": [("logs", d), (_ROWS, d), ("logs", 1), ("squares", 1), (_ROWS, 1)],
@@ -354,7 +353,7 @@ def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[st
         return {**plain["batch"].work(site, X), BOUNDS: bounds.vector}
 
     kinds = {
-        kind: summed(replace(task, parts=partial(_names_in, kind), grids=_grids_of_batch))
+        kind: replace(task, parts=partial(_names_in, kind), grids=_grids_of_batch)
         for kind, task in plain.items()
     }
     return {**kinds, "batch": replace(plain["batch"], work=batch)}
