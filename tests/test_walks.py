@@ -147,6 +147,33 @@ def test_calls_of_the_package_are_counted():
     assert walked(lambda: np.linalg.qr(np.eye(3))) == (0, 0)
 
 
+def test_four_secure_sites_take_no_more_calls_to_the_first_product_than_before():
+    pytest.importorskip("flwr")
+    from engines.site_helpers import SECURE, fit
+
+    parts = {f"site {i}": rows(missing=False)[0][i::4] for i in range(4)}
+    calls, products = 0, []
+
+    def note(frame, event, argument):
+        nonlocal calls
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            if frame.f_code.co_qualname == "SiteMoments.products":
+                products.append(calls)
+            calls += 1
+
+    def walk():
+        fit(made("FederatedPowerPCA(3, n_rounds=5, random_state=0)"), parts, secure=SECURE)
+
+    walk()
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        walk()
+    finally:
+        sys.setprofile(before)
+    assert products[0] <= 1_466
+
+
 def test_the_walk_to_the_first_product_is_the_one_that_the_page_has():
     X, clients = rows(missing=False)
     found = []

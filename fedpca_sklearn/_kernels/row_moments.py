@@ -103,6 +103,8 @@ class SiteMoments(RowMoments):
     ----------
     n_samples : float
         Number or weight of the rows.
+    mean : ndarray of shape (d,)
+        Mean of the rows.
     column_scatter : ndarray of shape (d,)
         Diagonal of the scatter matrix.
     dtype : dtype
@@ -119,6 +121,7 @@ class SiteMoments(RowMoments):
     ):
         self.n_samples, self.dtype = n_samples, np.dtype(dtype)
         self._shift, self._offset = shift, offset  # the mean in two parts keeps its digits
+        self.mean = shift + offset
         self._scatter = scatter
         self.column_scatter = np.maximum(scatter.diagonal(), 0.0)
 
@@ -139,11 +142,6 @@ class SiteMoments(RowMoments):
         if not math.isfinite(size):
             raise too_large("sum of products", weight=weight)
         return found
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Mean of the rows, of shape (d,)."""
-        return self._shift + self._offset
 
     @property
     def total(self) -> np.ndarray:

@@ -191,11 +191,10 @@ def fit_over(
     carrier: Carrier, estimator: Any, wanted: Wanted, secure: SecureAggregation | None = None
 ) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
-    kept = clone(estimator)
-    if getattr(kept, "mechanism", None) is not None:
-        check_trust(kept.mechanism, secure)
-    sites = wanted.sites(carrier, kept, secure)
-    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(kept), sites), begin=True)
+    if getattr(estimator, "mechanism", None) is not None:
+        check_trust(estimator.mechanism, secure)
+    sites = wanted.sites(carrier, estimator, secure)
+    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(estimator), sites), begin=True)
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -67,9 +67,10 @@ def fits_public_key(secret: bytes, public: bytes) -> bool:
     return found == public
 
 
-def shared_key(secret: bytes, public: bytes) -> bytes:
-    """What the owners of two pairs of keys have in common, and nobody else."""
-    return generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(public))
+def shared_keys(secret: bytes, keys: Sequence[bytes]) -> list[bytes]:
+    """What the owner of a secret key has in common with those of public keys, and nobody else."""
+    agree = partial(generate_shared_key, bytes_to_private_key(secret))
+    return list(map(agree, map(bytes_to_public_key, keys)))
 
 
 def digest(parts: Iterable[bytes]) -> bytes:
@@ -94,9 +95,9 @@ def signed_masks(
     secret: bytes, at: int, keys: Sequence[bytes], others: Iterable[int], question: bytes, n: int
 ) -> np.ndarray:
     """Sum of the masks that a site shares with others, so signed that pairs cancel."""
-    total = np.zeros(n, np.uint64)
-    for other in others:
-        pairwise = mask(shared_key(secret, keys[other]), question, n)
+    total, others = np.zeros(n, np.uint64), list(others)
+    for other, key in zip(others, shared_keys(secret, [keys[i] for i in others]), strict=True):
+        pairwise = mask(key, question, n)
         total = total + pairwise if at < other else total - pairwise
     return total
 

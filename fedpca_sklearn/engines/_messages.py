@@ -170,7 +170,7 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
             f"an array of {there} bytes that announces dtype {found} and shape {announced}"
             f"{' by columns' * (by_columns == 'True')}, expected dtype {dtype}"
         )
-    if shape is not None and not fits(shape, announced):
+    if shape not in (None, announced) and not fits(shape, announced):
         raise BadMessageError(f"an array of shape {announced}, expected {shape}")
     values = np.frombuffer(data, dtype, offset=start).reshape(announced)
     if not np.isfinite(values).all():

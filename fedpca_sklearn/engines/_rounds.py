@@ -27,7 +27,7 @@ from ._messages import Answer, SiteLostError
 from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
-from ._secure_fits import Rounds, names_in, secure_work, task_of_bounds
+from ._secure_fits import OF_BOUNDS, Rounds, names_in, secure_work
 from ._site_policy import Site
 from ._sites import Sites
 
@@ -129,7 +129,7 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
 def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_sums_of_rounds(estimator, secure)
-    return {"bounds": task_of_bounds(), **site_work(estimator)}
+    return {"bounds": OF_BOUNDS, **site_work(estimator)}
 
 
 @site_work.register
@@ -196,7 +196,7 @@ def _scores(bounds: Bounds) -> Grids:
 @secure_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
     added = replace(scores(estimator, by_sums=True), grids=_scores)
-    return {"bounds": task_of_bounds(), **site_work(estimator), "scores": added}
+    return {"bounds": OF_BOUNDS, **site_work(estimator), "scores": added}
 
 
 # -------------------------------------------------------------------- rounds at the server

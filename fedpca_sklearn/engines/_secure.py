@@ -213,9 +213,9 @@ class Bounds(NamedTuple):
         return cls(count, d, mean, scatter)
 
     @classmethod
-    def of_all(cls, announced: Iterable[Bounds]) -> Bounds:
-        """The largest of all sites, which have the same columns."""
-        counts, columns, means, scatters = zip(*announced, strict=True)
+    def of_all(cls, announced: Iterable[bytes]) -> Bounds:
+        """The largest of what all sites announced, which have the same columns."""
+        counts, columns, means, scatters = zip(*map(cls.read, set(announced)), strict=True)
         if len(set(zip(columns, map(len, means), strict=True))) > 1:
             raise ValueError("bounds must be of the same columns at all sites")
         largest = map(np.maximum.reduce, (means, scatters))
@@ -362,11 +362,6 @@ def grids_of_second_moments(bounds: Bounds) -> Grids:
     }
 
 
-def are_summed(task: Task) -> bool:
-    """Whether the answers to a question are added up; others are sent as they are."""
-    return (task.grids or task.parts or task.bound) is not None
-
-
 def grids_of(task: Task, bounds: Bounds) -> Grids:
     """Grids of what a task sends, by name."""
     if task.grids is not None:
@@ -377,7 +372,7 @@ def grids_of(task: Task, bounds: Bounds) -> Grids:
     return {name: Grid(exponent_of(float(b))) for name, b in task.bound(*largest).items()}
 
 
-def bounds_in(answer: Answer) -> Bounds:
+def bounds_in(answer: Answer) -> bytes:
     """What a site announces beside its answer."""
     vector = answer.array(BOUNDS, (None,))
     try:
@@ -386,7 +381,7 @@ def bounds_in(answer: Answer) -> Bounds:
         raise answer.refused(str(error)) from None
     answer.agree("number of features", bounds.n_features)
     answer.agree("number of bounds", len(vector))
-    return bounds
+    return vector.tobytes()
 
 
 def _exponents(values: Any) -> np.ndarray:

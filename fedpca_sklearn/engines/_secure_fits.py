@@ -61,7 +61,7 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
             f"that have a bound each, got {type(estimator).__name__}."
         )
     summed = {kind: replace(task, begins=False) for kind, task in tasks.items()}
-    return {"bounds": task_of_bounds(), **summed}
+    return {"bounds": OF_BOUNDS, **summed}
 
 
 def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> None:
@@ -103,6 +103,9 @@ def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> T
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
     return Task(bounds, reads=MOMENTS, **task)
+
+
+OF_BOUNDS = task_of_bounds()
 
 
 def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:

@@ -24,7 +24,7 @@ from ._masks import (
     opened,
     recovered,
     sealed,
-    shared_key,
+    shared_keys,
     signature,
     signed_masks,
     signers,
@@ -38,7 +38,6 @@ from ._secure import (
     UNMASK,
     Bounds,
     SecureAggregation,
-    are_summed,
     grids_of,
 )
 
@@ -82,9 +81,10 @@ class SiteSums:
 
     def sent(self, message: Message, context: Context, numbers: dict) -> dict[str, np.ndarray]:
         """Arrays that are sent in answer to a question, in place of the numbers of its task."""
-        if are_summed(self.tasks[message.kind]):
-            return {"masked": self._masked(message, context, numbers)}
-        return self._open(message.kind, context, numbers)
+        task = self.tasks[message.kind]
+        if task.grids is task.parts is task.bound is None:
+            return self._open(message.kind, context, numbers)
+        return {"masked": self._masked(message, context, numbers)}
 
     def _open(self, kind: str, context: Context, numbers: dict) -> dict:
         """What was asked for, as it is; bounds hold for all sums until the fit begins again."""
@@ -109,23 +109,22 @@ class SiteSums:
     def _shares(self, message: Message, context: Context) -> dict[str, Any]:
         """A share of each of two secrets for every site, encrypted for it."""
         own, config = _taken(context, SHARES), message.config
-        mask_keys, box_keys = _texts(config, "mask_keys"), _texts(config, "box_keys")
+        mask_keys, box_keys, bounds = _texts(config, "mask_keys", "box_keys", "bounds")
         threshold = self._checked_threshold(mask_keys, box_keys, config.get("threshold"))
         pairs = list(zip(mask_keys, box_keys, strict=True))
         public = own["mask_key"], own["box_key"]
         if public not in pairs:
             raise RefusedError("the keys of this site must be in the list of keys as it sent them")
-        at, bounds = pairs.index(public), _texts(config, "bounds")
+        at = pairs.index(public)
         common = _common_bounds(context, bounds, at, len(pairs))
         session, seed = session_of(threshold, mask_keys, box_keys, bounds), os.urandom(32)
         seed_shares = create_shares(seed, threshold, len(pairs))
         key_shares = create_shares(own["mask_secret"], threshold, len(pairs))
-        keys, boxes = [b""] * len(pairs), [b""] * len(pairs)
+        keys = shared_keys(own["box_secret"], [*box_keys[:at], *box_keys[at + 1 :]])
+        keys.insert(at, b"")
+        boxes, own_shares = [b""] * len(pairs), [seed_shares[at], key_shares[at]]
         for to, pair in enumerate(zip(seed_shares, key_shares, strict=True)):
-            if to == at:
-                own_shares = list(pair)
-            else:
-                keys[to] = shared_key(own["box_secret"], box_keys[to])
+            if to != at:
                 boxes[to] = sealed(keys[to], session, at, to, pair)
         secret, all_bounds = own["mask_secret"], common.vector.tobytes()
         about = {"at": at, "threshold": threshold, "session": session, "bounds": all_bounds}
@@ -205,7 +204,7 @@ class SiteSums:
         """Who the other sites are, by place; an empty list where nobody is known."""
         if self.secure.identity is None:
             return []
-        signatures = _texts(message.config, "signatures")
+        (signatures,) = _texts(message.config, "signatures")
         known = self.secure.identity(context.given)[1]
         whole = len(signatures) == len(own["mask_keys"])
         found = signers(own["session"], own["at"], signatures, known) if whole else None
@@ -243,8 +242,8 @@ def _in_parts(parts: Callable, d: int, message: np.ndarray) -> dict[str, np.ndar
 
 def _opened_boxes(own: dict[str, Any], message: Message) -> tuple[list[bytes], list[bytes]]:
     """The shares that this site has of the two secrets of each, empty where a box does not open."""
-    boxes, keys, at = _texts(message.config, "boxes"), own["keys"], own["at"]
-    if [i for i, box in enumerate(boxes) if not box] != [at] or len(boxes) != len(keys):
+    (boxes,), keys, at = _texts(message.config, "boxes"), own["keys"], own["at"]
+    if len(boxes) != len(keys) or boxes.count(b"") != 1 or boxes[at]:
         raise RefusedError("boxes must be those of all other sites whose keys were listed")
     pairs = [
         own["own_shares"] if i == at else opened(keys[i], own["session"], i, at, box) or (b"", b"")
@@ -261,7 +260,7 @@ def _common_bounds(context: Context, bounds: list[bytes], at: int, n: int) -> Bo
     if len(bounds) != n or bounds[at] != context.state.get(_FITS, {}).get("bounds"):
         raise RefusedError("the bounds of this site must be in the list as it has announced them")
     try:
-        return Bounds.of_all(map(Bounds.read, set(bounds)))
+        return Bounds.of_all(bounds)
     except ValueError as error:
         raise RefusedError(str(error)) from None
 
@@ -281,12 +280,13 @@ def _taken(context: Context, stage: str) -> dict[str, Any]:
     return own
 
 
-def _texts(config: Mapping[str, Any], name: str) -> list[bytes]:
-    """A list of bytes in a question."""
-    found = config.get(name)
-    if not isinstance(found, list) or set(map(type, found)) - {bytes}:
-        raise RefusedError(f"{name} must be a list of bytes")
-    return found
+def _texts(config: Mapping[str, Any], *names: str) -> list[list[bytes]]:
+    """Lists of bytes in a question."""
+    lists: list[Any] = list(map(config.get, names))
+    for name, found in zip(names, lists, strict=True):
+        if not isinstance(found, list) or set(map(type, found)) - {bytes}:
+            raise RefusedError(f"{name} must be a list of bytes")
+    return lists
 
 
 # -------------------------------------------------------------------- at the server
@@ -321,7 +321,7 @@ class Session:
             check_room(n, self.bits)
             self.threshold = sites.secure.needed(n)
             self.mask_keys, self.box_keys = map(list, zip(*keys.values(), strict=True))
-            bounds = [sites.announced[name].vector.tobytes() for name in keys]
+            bounds = list(map(sites.announced.__getitem__, keys))
             config = {"mask_keys": self.mask_keys, "box_keys": self.box_keys, "bounds": bounds}
             config["threshold"] = self.threshold
             asked = dict.fromkeys(keys, config)

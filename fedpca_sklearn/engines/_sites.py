@@ -299,7 +299,7 @@ class SecureSums(Sites):
 
     Attributes
     ----------
-    announced : dict of str to Bounds
+    announced : dict of str to bytes
         What the sites have announced, by name.
     n_ended : int
         Sites that have no more batches.
@@ -321,7 +321,7 @@ class SecureSums(Sites):
 
     def begin_sums(self, members: Iterable[str]) -> None:
         """Begin sums over sites that are known to take part, or over those of the first one."""
-        self.announced: dict[str, Bounds] = {}
+        self.announced: dict[str, bytes] = {}
         self._grids: dict[str, tuple[Grid, int]] = {}
         self._summed = set(members)
 

@@ -377,16 +377,16 @@ class _FlowerGrid(Carrier):
 
     def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
-        messages = [
-            FlowerMessage(_content(asked, _ASKED), node, f"query.{asked.kind}", ttl=timeout)
+        messages = {
+            node: FlowerMessage(_content(asked, _ASKED), node, f"query.{asked.kind}", ttl=timeout)
             for node, asked in questions.items()
-        ]
-        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
-        asked_of = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
+        }
         first: dict[int, Message] = {}
-        for reply in replies:
-            node = asked_of.get(reply.metadata.reply_to_message_id)
-            if node is not None and reply.metadata.src_node_id == node and node not in first:
+        for reply in self.grid.send_and_receive(list(messages.values()), timeout=timeout):
+            node = reply.metadata.src_node_id
+            if node not in messages or node in first:
+                continue
+            if reply.metadata.reply_to_message_id == messages[node].metadata.message_id:
                 if reply.has_error():
                     error = f"Flower's error {reply.error.code}: {reply.error.reason}"
                     first[node] = Message(questions[node].kind, error=error)

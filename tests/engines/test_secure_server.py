@@ -21,7 +21,7 @@ from fedpca_sklearn.engines._masks import (
     opened,
     recovered,
     sealed,
-    shared_key,
+    shared_keys,
     signature,
     signed_masks,
 )
@@ -225,13 +225,13 @@ def test_questions_are_counted_as_without_masks():
 def test_boxes_tell_the_server_nothing_and_are_bound_to_the_sum():
     session, another = b"s" * 32, b"t" * 32
     (a, public_a), (b, public_b), (c, _) = (key_pair() for _ in range(3))
-    key = shared_key(a, public_b)
-    assert key == shared_key(b, public_a) != shared_key(c, public_b)
+    key = shared_keys(a, [public_b])[0]
+    assert key == shared_keys(b, [public_a])[0] != shared_keys(c, [public_b])[0]
     box = sealed(key, session, 0, 1, (b"seed", b"key"))
     assert b"seed" not in box
     assert opened(key, session, 0, 1, box) == (b"seed", b"key")
     for wrong in (
-        (shared_key(c, public_b), session, 0, 1, box),
+        (shared_keys(c, [public_b])[0], session, 0, 1, box),
         (key, another, 0, 1, box),
         (key, session, 1, 0, box),
         (key, session, 0, 2, box),
@@ -349,7 +349,7 @@ def numbers_among_forged_sites(server, signers=()):
     session = session_of(2, mask_keys, box_keys, server.bounds)
     shares, answers = [], [b""]
     for at, (_, (box_secret, _)) in enumerate(forged, start=1):
-        key = shared_key(box_secret, box_keys[0])
+        key = shared_keys(box_secret, [box_keys[0]])[0]
         shares.append(opened(key, session, 0, at, boxes[at])[0])
         answers.append(sealed(key, session, at, 0, (b"x", b"y")))
     question = {"boxes": answers, "bits": BITS}
