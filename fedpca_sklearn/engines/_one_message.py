@@ -27,7 +27,7 @@ from ._estimators import (
 )
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, pair_tasks
-from ._private_scaler import fit_private_scales, private_scales
+from ._private import fit_private_scales, private_scales
 from ._questions import MOMENTS, RefusedError, Task, are_few, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (

@@ -22,7 +22,8 @@ from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features
 from ..communication._channel import exponent_of
-from ..federated import FederatedPCA
+from ..communication._federation import message_of
+from ..federated import FederatedPCA, FederatedScaler
 from ..federated._private import (
     Release,
     norm_found,
@@ -32,13 +33,16 @@ from ..federated._private import (
     shown_first,
     stated,
 )
-from ..privacy import Mechanism, PrivacyNoiseWarning
+from ..privacy import Mechanism, PrivacyNoiseWarning, ScalerNoise
 from ..privacy._accounts import Account, Accounts
 from ..privacy._mechanism import Terms
+from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, Query, TimesScatter, Variances
-from ._questions import Task, check_basis
+from ._estimators import know_columns
+from ._messages import Answer
+from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
 from ._secure_fits import Rounds, symmetric
 from ._site_policy import Site
@@ -120,9 +124,17 @@ def shown(fitted: Any, sites: Sites, message: str | None) -> Any:
 # -------------------------------------------------------------------- secure sums
 
 
-def announced(site: str, X: Any) -> dict[str, np.ndarray]:
+def _number(site: str, X: Any) -> dict[str, np.ndarray]:
     """What a site announces: a power of two of the number of its rows, which is public."""
     return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
+
+
+_ANNOUNCED = {"bounds": Task(_number, reads="summary")}
+
+
+def of_release(secure: SecureAggregation | None, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What a release depends on; to secure sums it is new whatever was released before."""
+    return arguments if secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
 
 
 class Releases:
@@ -179,17 +191,13 @@ class Releases:
     def release(
         self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
     ) -> np.ndarray:
-        """A release of n products, to sums of its own whatever was released before."""
+        """A release of n products."""
         mu2 = self.mechanism.cost(costs, d, n, self.n_shares)
-        new = () if self.secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
-        return who.release(kind, self.mechanism, mu2, make, *(new or of))
+        return who.release(kind, self.mechanism, mu2, make, *of_release(self.secure, *of))
 
     def first(self) -> dict[str, Task]:
         """What begins a fit by sums."""
-        return {
-            "bounds": Task(announced, reads="summary"),
-            Moments.kind: self.task(self.moments),
-        }
+        return {**_ANNOUNCED, Moments.kind: self.task(self.moments)}
 
 
 def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
@@ -274,3 +282,121 @@ def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
     fitted.set_params(**estimator.get_params(deep=False))
     return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.names)))
+
+
+# -------------------------------------------------------------------- FederatedScaler
+
+
+def private_scales(
+    mechanism: ScalerNoise, secure: SecureAggregation | None = None
+) -> dict[str, Task]:
+    """What a site adds to the sums of `FederatedScaler` with a mechanism."""
+    mechanism.validate()
+    n_shares = 1 if secure is None else secure.threshold
+
+    def size(site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
+        who.state_spent(mechanism)
+        return {"n_rows": np.full(X.shape[1], float(X.shape[0]))}
+
+    def task(kind: str, turn: int) -> Task:
+        def released(X: Any, who: Site, *arguments: np.ndarray) -> dict[str, np.ndarray]:
+            _check_round(mechanism, X.shape[1], *arguments)
+
+            def make(rng: np.random.Generator) -> np.ndarray:
+                return mechanism._message(kind, X, turn, *arguments, n_shares=n_shares, rng=rng)
+
+            mu2 = mechanism._cost_of(kind, turn, X.shape[1], n_shares)
+            of = of_release(secure, *arguments)
+            return {kind: who.release(_in_turn(kind, turn), mechanism, mu2, make, *of)}
+
+        def grids(bounds: Bounds) -> dict[str, Grid]:
+            noise = DEVIATIONS * mechanism._std(kind, turn, bounds.n_features)
+            bound = exponent_of(2.0**bounds.rows + noise)
+            return {kind: Grid(bound, exact=math.isfinite(mechanism.epsilon))}
+
+        def counts(site: str, X: Any, point: np.ndarray, *, who: Site) -> dict[str, np.ndarray]:
+            return released(X, who, point)
+
+        def sums(site, X, point, lengths, *, who):
+            return released(X, who, point, lengths)
+
+        return Task(counts if kind == "counts" else sums, reads=CLIPPED, grids=grids)
+
+    kinds = [(kind, turn) for turn in range(len(ROUNDS)) for kind in ("counts", "sums")]
+    exact = Task(size, reads="summary", grids=lambda b: {"n_rows": Grid(b.rows, exact=True)})
+    tasks = {"n_rows": exact} | {_in_turn(*which): task(*which) for which in kinds}
+    return tasks if secure is None else {**_ANNOUNCED, **tasks}
+
+
+def _in_turn(kind: str, turn: int) -> str:
+    return f"{kind}_{turn + 1}"
+
+
+def _check_round(mechanism: ScalerNoise, d: int, point: np.ndarray, lengths: Any = None) -> None:
+    """Raise unless a server's point and lengths are those of some round."""
+    check_mean(point, d, True)
+    if lengths is None:
+        return
+    least, largest = mechanism._lengths[[0, -1]]
+    if lengths.shape != (mechanism._n_groups(d),):
+        raise RefusedError(f"the lengths must have shape ({mechanism._n_groups(d)},)")
+    if not ((least <= lengths) & (lengths <= largest)).all():
+        raise RefusedError(f"lengths must be from {least:g} to {largest:g}")
+
+
+def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler:
+    """Fit `FederatedScaler` with a mechanism by sums over sites.
+
+    Without secure sums they are of the sites that are left in each round: a fit that began anew
+    would ask them for more than their budgets hold.
+    """
+    mechanism: Any = scaler.mechanism
+    mechanism.validate()
+    by_sums = isinstance(sites, SecureSums)
+    if by_sums:
+        n_rows = sites.sum("n_rows", {"n_rows": (None,)})["n_rows"][0]
+        if not 1 <= n_rows < 2**53:
+            raise RuntimeError(
+                f"The sites' numbers of rows add up to {n_rows}, expected a number of rows."
+            )
+    else:
+        sizes = sites.ask("n_rows", _size_told, spent=True)
+    d = sites.n_features
+
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
+        name, shape = _in_turn(kind, turn), mechanism._shape(kind, d)
+        if by_sums:
+            return sites.sum(name, {kind: shape}, *arguments)[kind], float(n_rows)
+        noise = DEVIATIONS * mechanism._std(kind, turn, d)
+
+        def read(answer: Answer) -> np.ndarray:
+            found = answer.array(kind, shape)
+            if np.abs(found).max() > sizes[answer.site] * (1 + 1e-9) + noise:
+                raise answer.refused("more than its rows and their noise add up to")
+            return found
+
+        found = sites.ask(name, read, *arguments, spent=True)
+        up, sent = map(message_of, (next(iter(found.values())), np.hstack(arguments)))
+        sites.log.record([up] * len(found), [sent] * len(found))
+        return np.add.reduce([*found.values()]), sum(map(sizes.__getitem__, found))
+
+    n_sources: float = len(sites.names)
+    if by_sums and mechanism.trust == "sum":
+        n_sources /= sites.secure.threshold
+    found = mechanism._found(total, d, n_sources)
+    scaler._start()
+    know_columns(scaler, sites.columns)
+    scaler.n_features_in_ = d
+    scaler._show(list(sites.names.values()), [found])
+    scaler.communication_ = sites.log
+    return shown(scaler, sites, None)
+
+
+def _size_told(answer: Answer) -> float:
+    """Number of rows of a site, once for each of its columns."""
+    n = answer.array("n_rows", (None,))
+    answer.check_count(n[0])
+    if (n != np.floor(n[0])).any():
+        raise answer.refused("numbers of rows that are not one whole number")
+    answer.agree("number of features", len(n))
+    return float(n[0])

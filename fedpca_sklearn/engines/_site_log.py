@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ..privacy._chained_lines import (
     LONGEST,
     append_flushed,
-    chain_of,
     chained,
+    followed,
     locked,
     sync_folder,
 )
@@ -171,20 +171,14 @@ class SiteLog:
         if os.fstat(stream.fileno()).st_size < tally.size:
             raise self._error(f"is shorter than the {tally.size} bytes that it had")
         stream.seek(tally.size)
-        while (line := stream.readline(LONGEST)).endswith(b"\n"):
-            try:
-                entry = json.loads(line)
-                if entry["chain"] != chain_of(line, tally.chain):
-                    raise ValueError("it does not continue the lines before")
-                tally = tally.after(line, entry)
-                if seen is not None:
-                    seen(entry)
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-                n = tally.n_lines + 1
-                raise self._error(f"is not whole from line {n} on: {error}") from None
-        if len(line) == LONGEST:
-            raise self._error(f"has a line {tally.n_lines + 1} without an end")
-        return tally
+
+        def after(tally: Tally, line: bytes, entry: dict[str, Any]) -> Tally:
+            tally = tally.after(line, entry)
+            if seen is not None:
+                seen(entry)
+            return tally
+
+        return followed(stream, tally, after, self._error)
 
     # ---------------------------------------------------------------- the head
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +36,31 @@ def chained(entry: dict[str, Any], before: str) -> bytes:
     """Line of a file that follows on a chain, "" for the first."""
     rest = json.dumps(entry)[:-1].encode() + _MARK
     return rest + f'"{chain_of(rest, before)}"}}\n'.encode()
+
+
+def followed(
+    stream: Any,
+    known: Any,
+    after: Callable[..., Any],
+    error: Callable[[str], Exception],
+) -> Any:
+    """What is known after the whole lines that a stream goes on with.
+
+    ``known`` has the ``chain`` and ``n_lines`` of those before, and ``after(known, line, entry)``
+    is the same with one more. ``error(text)`` is raised where a line is not what was written.
+    """
+    while (line := stream.readline(LONGEST)).endswith(b"\n"):
+        try:
+            entry = json.loads(line)
+            if entry["chain"] != chain_of(line, known.chain):
+                raise ValueError("it does not continue the lines before")
+            known = after(known, line, entry)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as why:
+            text = f"is not what was written from line {known.n_lines + 1} on: {why}"
+            raise error(text) from None
+    if len(line) == LONGEST:
+        raise error(f"has a line {known.n_lines + 1} without an end")
+    return known
 
 
 def append_flushed(file: int, data: bytes, size: int, path: str) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ._accounts import Account, PrivacyBudgetError, PrivacySpent, account_name, exceeds
-from ._chained_lines import LONGEST, append_flushed, chain_of, chained, locked, read_exactly
+from ._chained_lines import append_flushed, chain_of, chained, followed, locked, read_exactly
 from ._gaussian import epsilon_of
 
 __all__ = ["PrivacyLedger"]
@@ -198,19 +198,7 @@ class PrivacyLedger:
 
     def _lines(self, stream: Any, known: _Known) -> _Known:
         known = known._replace(totals=dict(known.totals))
-        while line := stream.readline(LONGEST):
-            if not line.endswith(b"\n"):
-                if len(line) == LONGEST:
-                    raise self._error(f"has a line {known.n_lines + 1} without an end")
-                break
-            try:
-                name, mu2 = _entry(line, known)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise self._error(
-                    f"is not what was written: line {known.n_lines + 1}, {error}"
-                ) from None
-            known = _after(known, line, name, mu2)
-        return known
+        return followed(stream, known, _with_entry, self._error)
 
     def _closed(self, file: int, known: _Known, size: int) -> _Known:
         """Count a line that a crash has cut off as spent, and replace it by a whole one."""
@@ -267,12 +255,11 @@ def _line(
     return chained({**entry, "id": known.n_lines + 1}, known.chain)
 
 
-def _entry(line: bytes, known: _Known) -> tuple[str, float]:
-    """Label and mu^2 of a line that continues the chain."""
-    entry = json.loads(line)
-    if entry["chain"] != chain_of(line, known.chain) or entry["id"] != known.n_lines + 1:
+def _with_entry(known: _Known, line: bytes, entry: Any) -> _Known:
+    """What is known after one more line that continues the chain."""
+    if entry["id"] != known.n_lines + 1:
         raise ValueError("it does not continue the lines before")
-    return _checked(entry["label"], entry["mu2"])
+    return _after(known, line, *_checked(entry["label"], entry["mu2"]))
 
 
 def _checked(name: Any, mu2: Any) -> tuple[str, float]:
