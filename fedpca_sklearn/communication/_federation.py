@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, filterfalse, islice
+from itertools import chain, filterfalse, islice, starmap
 from operator import is_
 from typing import Any
 
@@ -285,7 +285,7 @@ class Federation:
         if any(map(is_delayed, chain(*first))):
             return self._where_rows_are(function, clients)
         if effective_n_jobs(self.n_jobs) == 1:
-            return _in_turn(function, clients)
+            return starmap(partial(named, function), clients)
         config = get_config()
         calls = (delayed(_configured)(config, function, *client) for client in clients)
         backend, _ = get_active_backend(prefer="threads")
@@ -298,16 +298,6 @@ class Federation:
         for result, n_floats in run(named, ((function, *call) for call in clients)):
             self.log.floats_pooled += n_floats
             yield result
-
-
-def _in_turn(function: Callable, clients: Iterable[tuple]) -> Iterator[Any]:
-    """Results of one worker, who is the caller: nothing is handed over."""
-    for label, *arguments in clients:
-        try:
-            result = function(label, *arguments)
-        except Exception as error:
-            raise _error_of(label, error) from error
-        yield result
 
 
 def _configured(config: dict[str, Any], function: Callable, *client: Any) -> Any:
@@ -327,14 +317,10 @@ def clients_named(labels: Iterable[Any]) -> list[str]:
 
 
 def named(function: Callable, label: Any, *arguments: Any) -> Any:
-    """Call for one client; exceptions name the client."""
+    """Call for one client; an exception is made one that names it."""
     try:
         return function(label, *arguments)
     except Exception as error:
-        raise _error_of(label, error) from error
-
-
-def _error_of(label: Any, error: Exception) -> Exception:
-    """An error that names the client, of the type where callers know it."""
-    kinds = (kind for kind in (ValueError, TypeError, MemoryError) if isinstance(error, kind))
-    return next(kinds, RuntimeError)(f"Client {label!r}: {error}")
+        # of the type where callers know it
+        kinds = (kind for kind in (ValueError, TypeError, MemoryError) if isinstance(error, kind))
+        raise next(kinds, RuntimeError)(f"Client {label!r}: {error}") from error
