@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable
-from functools import partial, wraps
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,12 +39,12 @@ from ..privacy._mechanism import Terms
 from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
-from ..rounds._queries import Moments, Query, TimesScatter, Variances
+from ..rounds._queries import Moments, TimesScatter, Variances
 from ._estimators import know_columns
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
-from ._secure_fits import Rounds, symmetric
+from ._secure_fits import names_in, symmetric
 from ._site_policy import Site
 from ._sites import SecureSums, Sites
 
@@ -80,34 +80,6 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
     return {"summary": Task(summary, reads=CLIPPED)}
 
 
-def private_rounds(
-    estimator: FederatedPowerPCA, products: Callable[..., Query], variances: Callable[..., Query]
-) -> dict[str, Task]:
-    """What a site does about each kind of question of `FederatedPowerPCA` with a mechanism.
-
-    ``products(site, d, *arguments)`` and ``variances`` make checked queries.
-    """
-    releases = Releases(estimator.mechanism, estimator.n_rounds + 1)
-
-    def moments(site, X, *, who):
-        return {"message": releases.client(X, who).moments()}
-
-    def released(query_of):
-        @wraps(query_of, updated=())
-        def work(site, X, *arguments, who):
-            query, client = query_of(site, X.shape[1], *arguments), releases.client(X, who)
-            return {"message": query.about_mean(client, releases.product(query, client, who))}
-
-        return work
-
-    clipped = partial(Task, reads=CLIPPED)
-    return {
-        Moments.kind: clipped(moments),
-        TimesScatter.kind: clipped(released(products), estimator.n_rounds, fixed=1),
-        Variances.kind: clipped(released(variances), fixed=1),
-    }
-
-
 def shown(fitted: Any, sites: Sites, message: str | None) -> Any:
     """A fit with what the sites state to have spent, also those that were left out later.
 
@@ -137,6 +109,10 @@ def of_release(secure: SecureAggregation | None, *arguments: np.ndarray) -> tupl
     return arguments if secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
 
 
+def _names_of_parts(parts: Mapping[str, int | None], d: int, n: int) -> np.ndarray:
+    return names_in(parts, n)
+
+
 class Releases:
     """What a site releases: messages, or with ``secure`` what it adds to secure sums."""
 
@@ -146,20 +122,19 @@ class Releases:
         self.mechanism, self.n_products, self.secure = mechanism, n_products, secure
         self.n_shares = secure.threshold if secure and mechanism.trust == "sum" else 1
 
-    def task(self, work: Callable, times: int = 1) -> Task:
-        """A release that is added up."""
-        return Task(work, times, reads=CLIPPED, grids=self.grids)
+    def task(self, work: Callable, times: int = 1, parts: Any = None) -> Task:
+        """A release that is added up, products where nothing else is said."""
+        names = partial(_names_of_parts, parts or {"products": None})
+        return Task(work, times, reads=CLIPPED, grids=self.grids, parts=names)
 
-    def terms(self, X: Any) -> Terms:
-        """Bounds of the rows and the noise of one site; of sums they do not depend on the rows."""
-        share, d = 1 / self.mechanism.n_releases, X.shape[1]
-        costs = self.mechanism.costs(d, self.n_products, share)
-        rows = X if self.secure is None else np.empty((0, d))
-        return self.mechanism.terms(rows, costs, self.n_shares)
+    def terms(self, d: int) -> Terms:
+        """Bounds of rows of d columns, and the noise of one site, which depend on no row."""
+        costs = self.mechanism.costs(d, self.n_products, 1 / self.mechanism.n_releases)
+        return self.mechanism.terms(np.empty((0, d)), costs, self.n_shares)
 
     def grids(self, bounds: Bounds) -> dict[str, Grid]:
         """Grids of what the sites add up, which their bounds and public numbers tell."""
-        n, terms = 2.0**bounds.rows, self.terms(np.empty((0, bounds.n_features)))
+        n, terms = 2.0**bounds.rows, self.terms(bounds.n_features)
         products = n * terms.row_norm**2 + DEVIATIONS * terms.product_std
         total = n * terms.row_norm
         if terms.costs.mean is not None:
@@ -168,25 +143,22 @@ class Releases:
         noise = math.isfinite(self.mechanism.epsilon)  # which is on a grid
         return {name: Grid(exponent_of(bound), exact=noise) for name, bound in of.items()}
 
-    def client(self, X: Any, who: Site, total: np.ndarray | None = None) -> PrivateClient:
-        """The site as a client that has released the sum of its rows, or another ``total``."""
-        terms, mechanism = self.terms(X), self.mechanism
-        rows = terms.clipped(X)
-        if total is None and terms.costs.mean is not None:
-            make = partial(mechanism._noisy, rows.sum(), terms.mean_std)
-            total = self.release(who, "sum", terms.costs, make, X.shape[1], 0)
-        who.state_spent(mechanism)
-        total = np.zeros(X.shape[1]) if total is None else total
-        return PrivateClient(who.name, rows, mechanism, terms, (), total)
-
     def moments(self, site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
         """Sum of the rows about the public centre, and their number."""
-        return {"sum": self.client(X, who).total, "count": np.array([float(X.shape[0])])}
+        (n, d), terms = X.shape, self.terms(X.shape[1])
+        total = np.zeros(d)
+        if terms.costs.mean is not None:
+            make = partial(self.mechanism._noisy, terms.clipped(X).sum(), terms.mean_std)
+            total = self.release(who, "sum", terms.costs, make, d, 0)
+        who.state_spent(self.mechanism)
+        return {"message": np.append(total, float(n))}
 
-    def product(self, query: Any, client: PrivateClient, who: Site) -> np.ndarray:
+    def product(self, query: Any, X: Any, who: Site) -> np.ndarray:
         """One release of a product with the second moment."""
-        make, costs = partial(query.released, client), client.terms.costs._replace(mean=None)
-        return self.release(who, query.kind, costs, make, len(client.total), 1, query.V)
+        d, terms = X.shape[1], self.terms(X.shape[1])
+        of = who.name, terms.clipped(X), self.mechanism, terms, (), np.zeros(d)
+        make, costs = partial(query.released, PrivateClient(*of)), terms.costs._replace(mean=None)
+        return self.release(who, query.kind, costs, make, d, 1, query.V)
 
     def release(
         self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
@@ -197,7 +169,13 @@ class Releases:
 
     def first(self) -> dict[str, Task]:
         """What begins a fit by sums."""
-        return {**_ANNOUNCED, Moments.kind: self.task(self.moments)}
+        begins = {} if self.secure is None else _ANNOUNCED
+        return {**begins, Moments.kind: self.task(self.moments, parts=Moments.parts)}
+
+    def all_sites(self, total: np.ndarray, count: float) -> PrivateClient:
+        """All sites as one client, the sum of whose rows was released."""
+        rows, of = SimpleNamespace(n_rows=count), (self.mechanism, self.terms(len(total)))
+        return PrivateClient("all sites", rows, *of, (), total)
 
 
 def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
@@ -205,31 +183,33 @@ def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -
     releases = Releases(estimator.mechanism, 1, secure)
 
     def second_moments(site, X, *, who):
-        d = X.shape[1]
-        client = releases.client(X, who, np.zeros(d))
+        d, terms = X.shape[1], releases.terms(X.shape[1])
+        rows = terms.clipped(X)
 
         def make(rng: np.random.Generator) -> np.ndarray:
-            columns = estimator.mechanism.noisy_columns(client.rows, slice(0, d), client.terms, rng)
+            columns = estimator.mechanism.noisy_columns(rows, slice(0, d), terms, rng)
             return columns[np.triu_indices(d)]
 
-        costs = client.terms.costs._replace(mean=None)
+        costs = terms.costs._replace(mean=None)
         return {"products": releases.release(who, "second_moments", costs, make, d, 1)}
 
     return {**releases.first(), "second_moments": releases.task(second_moments)}
 
 
-def private_sums_of_rounds(
-    estimator: FederatedPowerPCA, secure: SecureAggregation
+def private_rounds(
+    estimator: FederatedPowerPCA, secure: SecureAggregation | None = None
 ) -> dict[str, Task]:
-    """What a site adds to the sums of `FederatedPowerPCA` with a mechanism."""
+    """What a site releases in rounds of `FederatedPowerPCA` with a mechanism.
+
+    It is about the public centre; the server, which knows the sum of all, takes their mean off.
+    """
     releases = Releases(estimator.mechanism, estimator.n_rounds + 1, secure)
 
     def released(kind):
         def work(site, X, V, *, who):
             d = X.shape[1]
             check_basis(V, d, min(estimator.n_components or d, d))
-            client = releases.client(X, who, np.zeros(d))
-            return {"products": releases.product(kind(V, np.zeros(d)), client, who)}
+            return {"message": releases.product(kind(V, np.zeros(d)), X, who)}
 
         return work
 
@@ -240,40 +220,15 @@ def private_sums_of_rounds(
     }
 
 
-class PrivateSums(Rounds):
-    """Rounds of secure sums of releases, about the mean of all."""
-
-    def __init__(self, sums: Any, releases: Releases):
-        super().__init__(sums)
-        self.releases = releases
-
-    def total(self, query: Any) -> np.ndarray:
-        """Sum of the answers of all sites to a query."""
-        if isinstance(query, Moments):
-            total = super().total(query)
-            self.sum_of_rows, self.count = total[:-1], total[-1]
-            return self._all().moments()
-        k = len(query.V)
-        shape = (k**2 + 1,) if isinstance(query, Variances) else query.V.shape
-        released = self.sites.sum(query.kind, {"products": shape}, query.V)["products"]
-        return query.about_mean(self._all(), released)
-
-    def _all(self) -> PrivateClient:
-        """All sites as one client, whose sum was released."""
-        total, rows = self.sum_of_rows, SimpleNamespace(n_rows=self.count)
-        terms = self.releases.terms(total[None])
-        return PrivateClient("all sites", rows, self.releases.mechanism, terms, (), total)
-
-
 def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     """Fit `FederatedPCA` with a mechanism by one secure sum of second moments."""
     mechanism, releases = estimator.mechanism, Releases(estimator.mechanism, 1, sums.secure)
-    rounds = PrivateSums(sums, releases)
-    count, total = rounds.sum(Moments(), [])[-1], rounds.sum_of_rows
-    d = len(total)
+    d = sums.n_features
+    found = sums.sum(Moments.kind, {"sum": (d,), "count": (1,)})
+    count, total = float(found["count"][0]), found["sum"]
     check_at_most_features(estimator.n_components, d)
     above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
-    terms, keep = releases.terms(total[None]), private_directions(estimator._directions_needed(), d)
+    terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
     M, n_rows = iter([symmetric(above, d)]), max(1, round(count))
     known = None if terms.costs.mean is None else total
     summary = mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)

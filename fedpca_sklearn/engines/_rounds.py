@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import Parameter, Signature
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..rounds._private_rounds import message_of_noise
 from ..rounds._queries import Moments, Query, Scatter, TimesScatter, Variances
 from ._estimators import fit_estimator, refuse_channel, site_work
 from ._messages import Answer, SiteLostError
-from ._private import PrivateSums, Releases, private_rounds, private_sums_of_rounds, shown
+from ._private import Releases, private_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._secure_fits import OF_BOUNDS, Rounds, names_in, secure_work
@@ -114,7 +115,7 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
 
     how: dict[str, Any] = {"center": estimator.center, "rank": rank, "steps": estimator.local_steps}
     if estimator.mechanism is not None:
-        return private_rounds(estimator, *(asking(q, **how) for q in (TimesScatter, Variances)))
+        return private_rounds(estimator)
     of: Any = partial(of_query, **how)
     # of bases that are added up, after local steps
     turned = None if estimator.local_steps == 1 else lambda b: {"products": Grid(b.rows + 1)}
@@ -128,7 +129,7 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
 @secure_work.register
 def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
-        return private_sums_of_rounds(estimator, secure)
+        return private_rounds(estimator, secure)
     return {"bounds": OF_BOUNDS, **site_work(estimator)}
 
 
@@ -214,7 +215,7 @@ class SiteRounds(Rounds):
         there = () if isinstance(query, Moments) else [label for label, *_ in clients]
         how: Any = {"spent": self.sites.private, "there": there}
         messages = self.sites.ask(query.kind, read, *query.arguments, **how)
-        self.n_products += isinstance(query, TimesScatter)
+        self.n_products += query.kind == TimesScatter.kind
         yield from messages.values()
 
     def total(self, query: Query) -> np.ndarray:
@@ -243,11 +244,38 @@ class SiteRounds(Rounds):
             answer.agree("number of features", len(numbers))
             return message
         *inner, scatter = numbers
-        if scatter < 0 and not self.sites.private:  # noise may be more than the rows
+        if scatter < 0:
             raise answer.refused(f"scatter={scatter}, expected a sum of squares")
         with np.errstate(over="ignore"):
             squares = max(abs(scatter), float(np.abs(inner).sum())) / count
         answer.check_squares(0.0, squares, self.sites.dtype)
+        return message
+
+
+class PrivateRounds(SiteRounds):
+    """Rounds of sums of what sites release about the public centre, of which the mean is taken."""
+
+    def __init__(self, sites: Sites, releases: Releases):
+        super().__init__(sites)
+        self.releases = releases
+
+    def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        if isinstance(function, Moments):
+            *total, count = super().sum(function, clients, broadcast)
+            self.all = self.releases.all_sites(np.array(total), count)
+            return self.all.moments()
+        V = function.V
+        shape = (len(V) ** 2 + 1,) if isinstance(function, Variances) else V.shape
+        asked = {"kind": function.kind, "V": V, "arguments": (V,), "shape": shape}
+        query = SimpleNamespace(**asked, parts={"products": None})
+        return function.about_mean(self.all, super().sum(query, clients, broadcast))
+
+    def _read(self, query: Any, answer: Answer) -> np.ndarray:
+        message = super()._read(query, answer)
+        if query.kind == Variances.kind:  # numbers of rows are public, here of all
+            squares = float(np.abs(message).sum()) / self.all.n_samples
+            answer.check_squares(0.0, squares, self.sites.dtype)
         return message
 
 
@@ -287,14 +315,14 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     releases = Releases(estimator.mechanism, estimator.n_rounds + 1, sites.secure)
     start, n_done, fitted = None, 0, None
     while fitted is None:
-        rounds: Any = PrivateSums(sites, releases) if sites.secure else SiteRounds(sites)
+        rounds = PrivateRounds(sites, releases)
         try:
             fitted = power_by_rounds(clone(estimator), rounds, start, n_done)
         except SiteLostError:
             if sites.secure:
                 raise
             start, n_done = rounds.basis, n_done + rounds.n_products  # what was spent is spent
-    terms = releases.terms(fitted.components_[:0])
+    terms = releases.terms(fitted.components_.shape[1])
     return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))
 
 

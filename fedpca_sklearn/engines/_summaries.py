@@ -117,7 +117,7 @@ def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedP
     named = [summary._replace(site=site) for site, summary in summaries.items()]
     fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
     fitted.set_params(**estimator.get_params(deep=False))
-    terms = Releases(estimator.mechanism, 1).terms(fitted.components_[:0])
+    terms = Releases(estimator.mechanism, 1).terms(fitted.components_.shape[1])
     return shown(fitted, sites, show_above_noise(fitted, terms, n_sources=1))
 
 

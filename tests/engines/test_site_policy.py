@@ -211,9 +211,9 @@ def test_one_account_whatever_a_site_calls_itself_and_whoever_asks(at, mechanism
 def test_rounds_are_charged_when_they_are_asked_for_and_what_comes_again_costs_nothing(at):
     site, sent, shares = Site(PRIVATE_ROUNDS, policy=at(mechanism=NOISE)), [], []
     for kind, *arguments in (
-        *[("moments",), ("times_scatter", V, MEAN, 1)] * 2,
-        ("times_scatter", V[::-1], MEAN, 1),
-        ("variances", V, MEAN),
+        *[("moments",), ("times_scatter", V)] * 2,
+        ("times_scatter", V[::-1]),
+        ("variances", V),
     ):
         config, arrays = site.ask(kind, *arguments)
         sent.append(arrays["message"])
@@ -226,7 +226,7 @@ def test_rounds_are_charged_when_they_are_asked_for_and_what_comes_again_costs_n
     assert len(PrivacyLedger(at.ledger).spent(1e-5)) == 1
     other = Site(PRIVATE_ROUNDS, run=2, policy=at(mechanism=NOISE))
     assert not other.answers("moments")
-    assert not other.answers("times_scatter", V, MEAN, 1)
+    assert not other.answers("times_scatter", V)
 
 
 def test_the_line_of_the_ledger_comes_before_the_noise(at, monkeypatch):
