@@ -35,7 +35,7 @@ from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis
 from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
 from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_sums
-from ._secure_fits import Rounds, secure_work
+from ._secure_fits import Rounds, names_in, secure_work
 from ._sites import SecureSums, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -457,23 +457,20 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
             'method must be "power" with secure sums: the vectors of other methods do not add up, '
             f"got {estimator.method!r}."
         )
-    plain, center = site_work(estimator), estimator.center
+    plain, center = site_work(estimator)["times_columns"], estimator.center
 
     def squares(X):
         return np.square(centred(X, center)[0]).sum()
 
-    def times_columns(site, X, V):
-        return {"products": plain["times_columns"].work(site, X, V)["message"]}
-
     def scatter(site, X):
         return {"scatter": np.array([squares(X)])}
 
-    summed = partial(Task, reads=OF_ROWS, matched=True, grids=grids_of_sums)
+    products = partial(names_in, TimesScatter.parts)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores
-        "times_columns": summed(times_columns, method.n_rounds + 1),
-        "scatter": summed(scatter),
+        "times_columns": replace(plain, times=method.n_rounds + 1, parts=products),
+        "scatter": Task(scatter, reads=OF_ROWS, matched=True, grids=grids_of_sums),
         **task_of_parts(estimator, ("part", "mean")),
     }
 

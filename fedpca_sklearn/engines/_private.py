@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -109,10 +109,6 @@ def of_release(secure: SecureAggregation | None, *arguments: np.ndarray) -> tupl
     return arguments if secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
 
 
-def _names_of_parts(parts: Mapping[str, int | None], d: int, n: int) -> np.ndarray:
-    return names_in(parts, n)
-
-
 class Releases:
     """What a site releases: messages, or with ``secure`` what it adds to secure sums."""
 
@@ -124,7 +120,7 @@ class Releases:
 
     def task(self, work: Callable, times: int = 1, parts: Any = None) -> Task:
         """A release that is added up, products where nothing else is said."""
-        names = partial(_names_of_parts, parts or {"products": None})
+        names = partial(names_in, parts or {"products": None})
         return Task(work, times, reads=CLIPPED, grids=self.grids, parts=names)
 
     def terms(self, d: int) -> Terms:

@@ -94,7 +94,7 @@ class Task:
         sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
         reads "moments" only.
     parts : callable or None
-        Of an answer of one array about d columns ``parts(d, n)`` are the names of its n numbers, by
+        Of an answer of one array about d columns ``parts(n, d)`` are the names of its n numbers, by
         what they are: by secure sums each name has a grid of its own.
     grids : callable or None
         ``grids(bounds)`` are these, from what all sites announce; None: those of moments where

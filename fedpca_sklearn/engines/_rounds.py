@@ -60,9 +60,7 @@ def of_query(
     def work(site, own, *arguments):
         return {"message": making(site, len(own.mean), *arguments).answer(own)}
 
-    def parts(d, n):
-        return names_in(query.parts, n)
-
+    parts = partial(names_in, query.parts)
     return Task(work, times=times, reads=MOMENTS, parts=parts, **task)
 
 

@@ -276,8 +276,8 @@ def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------- rounds of queries
 
 
-def names_in(parts: Mapping[str, int | None], n: int) -> np.ndarray:
-    """Name of the part that each of n numbers is in."""
+def names_in(parts: Mapping[str, int | None], n: int, d: int = 0) -> np.ndarray:
+    """Name of the part that each of n numbers is in, which may be about d columns."""
     known = sum(filter(None, parts.values()))
     return np.repeat(list(parts), [n - known if m is None else m for m in parts.values()])
 

@@ -6,7 +6,7 @@ Keys, shares, masked numbers, and what takes off the masks of others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -171,7 +171,9 @@ class SiteSums:
         seed, grids = question_of(b"", kind, bits, arguments), grids_of(task, bounds)
         how, words = (bits, len(keys)), []
         if task.parts is not None:
-            numbers = _in_parts(task.parts, bounds.n_features, *numbers.values())
+            (whole,) = map(np.ravel, numbers.values())
+            parts = task.parts(len(whole), bounds.n_features)
+            numbers = {name: whole[parts == name] for name in dict.fromkeys(parts.tolist())}
         for name, sent in sorted(numbers.items()):
             exact, grid = np.asarray(sent, dtype=np.float64), grids[name]
             words.append(grid.encode(exact, *how, seed + name.encode()))
@@ -231,13 +233,6 @@ class SiteSums:
             context.state[_FITS] = {**fits, "sites": sites}
         shares = [own["seed_shares" if i in sent else "key_shares"][i] for i in range(n)]
         return {"shares": shares, **self._keys(message, context)}
-
-
-def _in_parts(parts: Callable, d: int, message: np.ndarray) -> dict[str, np.ndarray]:
-    """Numbers by the names of their parts."""
-    message = np.ravel(message)
-    names = parts(d, len(message))
-    return {name: message[names == name] for name in dict.fromkeys(names.tolist())}
 
 
 def _opened_boxes(own: dict[str, Any], message: Message) -> tuple[list[bytes], list[bytes]]:

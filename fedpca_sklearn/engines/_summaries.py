@@ -209,7 +209,7 @@ def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
     return {"products": task} if n_rounds else {}
 
 
-def _names_of_products(d: int, n: int) -> np.ndarray:
+def _names_of_products(n: int, d: int) -> np.ndarray:
     return names_in({"products": None, "rest": d, "scatter": 1, "count": 1}, n)
 
 
@@ -334,7 +334,7 @@ def _refined(
     fitted = _fitted(estimator, sums, Subspace._trusted(V.astype(sums.dtype), sizes, *known))
 
     def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
-        names = _names_of_products(d, block.size + d + 2)
+        names = _names_of_products(block.size + d + 2, d)
         return Rounds(sums).numbers("products", names, mean, block)
 
     refine_as_asked(fitted, lambda: multiply, float(np.max(sums.most_rounding("scatter"))))

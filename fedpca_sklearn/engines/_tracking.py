@@ -113,7 +113,7 @@ class BatchRounds(Rounds):
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
         kind, arguments = self.asked(query)
-        names = _names_in(kind, self.batch.shape[1], self.length(query))
+        names = _names_in(kind, self.length(query), self.batch.shape[1])
         total = self.numbers(kind, names, self.batch.number, *arguments)
         return total.reshape([-1 if n is None else n for n in query.shape])
 
@@ -314,7 +314,7 @@ def _count_in(answer: Answer) -> int:
 # -------------------------------------------------------------------- secure sums
 
 
-def _names_in(kind: str, d: int, n: int) -> np.ndarray:
+def _names_in(kind: str, n: int, d: int) -> np.ndarray:
     """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
     parts = {
         "observed": [("total", d), (_ROWS, d + 1)],
