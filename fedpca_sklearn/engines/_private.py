@@ -40,7 +40,8 @@ from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, TimesScatter, Variances
-from ._estimators import know_columns
+from ..summary import Subspace
+from ._estimators import know_columns, summary_told
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
@@ -216,23 +217,33 @@ def private_rounds(
     }
 
 
-def fit_private_sum(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
-    """Fit `FederatedPCA` with a mechanism by one secure sum of second moments."""
-    mechanism, releases = estimator.mechanism, Releases(estimator.mechanism, 1, sums.secure)
+def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
+    """Fit `FederatedPCA` with a mechanism, by summaries or by one secure sum of second moments."""
+    releases = Releases(estimator.mechanism, 1, sites.secure)
+    if isinstance(sites, SecureSums):
+        summaries, n_sources = [_summary_of_sums(estimator, sites, releases)], len(sites.names)
+    else:
+        found = sites.ask("summary", partial(summary_told, private=True), spent=True)
+        summaries = [summary._replace(site=site) for site, summary in found.items()]
+        n_sources = 1
+    fitted = FederatedPCA.from_subspaces(summaries, shown_first(estimator), merge=estimator.merge)
+    fitted.set_params(**estimator.get_params(deep=False))
+    terms = releases.terms(sites.n_features)
+    return shown(fitted, sites, show_above_noise(fitted, terms, n_sources))
+
+
+def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releases) -> Subspace:
+    """Summary of all sites, of which each has released its second moment."""
     d = sums.n_features
     found = sums.sum(Moments.kind, {"sum": (d,), "count": (1,)})
-    count, total = float(found["count"][0]), found["sum"]
     check_at_most_features(estimator.n_components, d)
     above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
     terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
-    M, n_rows = iter([symmetric(above, d)]), max(1, round(count))
-    known = None if terms.costs.mean is None else total
-    summary = mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
+    M, n_rows = iter([symmetric(above, d)]), max(1, round(float(found["count"][0])))
+    known = None if terms.costs.mean is None else found["sum"]
+    summary = estimator.mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
     mu2 = max(spent for spent, _ in sums.spent.values())
-    summary = summary._replace(privacy=stated(mechanism, mu2))
-    fitted = FederatedPCA.from_subspaces([summary], shown_first(estimator))
-    fitted.set_params(**estimator.get_params(deep=False))
-    return shown(fitted, sums, show_above_noise(fitted, terms, len(sums.names)))
+    return summary._replace(privacy=stated(estimator.mechanism, mu2))
 
 
 # -------------------------------------------------------------------- FederatedScaler

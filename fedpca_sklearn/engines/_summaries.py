@@ -27,7 +27,6 @@ from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._client_refinement import most_rounds, refine_as_asked
 from ..federated._distributed_pca import local_message
 from ..federated._local_fit import Site, fit_site
-from ..federated._private import show_above_noise, shown_first
 from ..federated._summaries import work_of_clients
 from ..summary import Subspace
 from ..summary._metric import merged
@@ -41,13 +40,12 @@ from ._estimators import (
     rows_sent,
     site_work,
     summary_and_rows,
-    summary_told,
     told,
     value_sent,
 )
 from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
-from ._private import Releases, fit_private_sum, private_second_moments, private_summaries, shown
+from ._private import fit_private, private_second_moments, private_summaries
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import SecureAggregation, grids_of_sums
 from ._secure_fits import (
@@ -98,11 +96,10 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if estimator.missing is not None:
         return fit_missing(estimator, sites)
+    if estimator.mechanism is not None:
+        return fit_private(estimator, sites)
     if isinstance(sites, SecureSums):
         return _by_sums(estimator, sites)
-    if estimator.mechanism is not None:
-        return _with_private_summaries(estimator, sites)
-
     found = told(estimator, sites, "summary", summary_and_rows, None)
     fitted = _with_summaries(estimator, found)
     if most_rounds(fitted):
@@ -110,15 +107,6 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         fitted.communication_ = sites.log
         refine_as_asked(fitted, lambda: partial(_multiply, sites, sent))
     return fitted
-
-
-def _with_private_summaries(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    summaries = sites.ask("summary", partial(summary_told, private=True), spent=True)
-    named = [summary._replace(site=site) for site, summary in summaries.items()]
-    fitted = FederatedPCA.from_subspaces(named, shown_first(estimator), merge=estimator.merge)
-    fitted.set_params(**estimator.get_params(deep=False))
-    terms = Releases(estimator.mechanism, 1).terms(fitted.components_.shape[1])
-    return shown(fitted, sites, show_above_noise(fitted, terms, n_sources=1))
 
 
 @partial_fit_estimator.register
@@ -277,9 +265,7 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
 
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
-    """Fit by secure sums of second moments, or of releases."""
-    if estimator.mechanism is not None:
-        return fit_private_sum(estimator, sums)
+    """Fit by secure sums of second moments."""
     mean, count = mean_of_all(estimator, sums)
     if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
         return _refined(estimator, sums, mean, count)
