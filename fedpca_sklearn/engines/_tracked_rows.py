@@ -141,44 +141,23 @@ def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
 # -------------------------------------------------------------------- at a site
 
 
-@dataclass(frozen=True)
-class SiteBatch:
-    """A batch of a site, with outliers as missing entries, filled by a model."""
+def filled_rows(
+    tracker: Any, X: Any, sent: tuple, min_rows: int, of_pattern: int | None
+) -> tuple[np.ndarray, Model, Filled]:
+    """A batch of a site with outliers as missing entries, and how a model fills it.
 
-    rows: np.ndarray
-    model: Model
-    filled: Filled
-
-    @classmethod
-    def of(cls, tracker: Any, X: Any, sent: tuple, min_rows: int, of_pattern: Any) -> SiteBatch:
-        """Check both models as they were sent, and do a client's work on a batch."""
-        Y, d = dense(X), X.shape[1]
-        check_squares(Y)
-        c, m, m_ridge, limits = sent
-        before, by = Cleaning.asked(tracker, [c, limits], d), Model.asked(tracker, [m, m_ridge], d)
-        Y = np.where(before.outliers(tracker, Y), np.nan, Y)
-        check_patterns(Y, of_pattern)
-        filled = fill(Y, by.mean, by.basis, by.ridge)
-        if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
-            filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
-        return cls(Y, by, filled)
-
-    @property
-    def rows_that_count(self) -> np.ndarray:
-        """Filled rows."""
-        return self.filled.rows[self.filled.counts]
-
-    @property
-    def residuals(self) -> np.ndarray:
-        """What the model does not explain of the rows that count."""
-        return residuals(self.model.state, self.rows, self.filled)[self.filled.counts]
-
-    @property
-    def misfits(self) -> np.ndarray:
-        """The numbers of `Misfit` for each row."""
-        by = self.model
-        k = fitted_numbers(~np.isnan(self.rows), by.basis, by.ridge)
-        return misfits(residuals(by.state, self.rows, self.filled), self.rows - by.mean, k)
+    Both models are checked as they were sent.
+    """
+    Y, d = dense(X), X.shape[1]
+    check_squares(Y)
+    c, m, m_ridge, limits = sent
+    before, by = Cleaning.asked(tracker, [c, limits], d), Model.asked(tracker, [m, m_ridge], d)
+    Y = np.where(before.outliers(tracker, Y), np.nan, Y)
+    check_patterns(Y, of_pattern)
+    filled = fill(Y, by.mean, by.basis, by.ridge)
+    if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
+        filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
+    return Y, by, filled
 
 
 def moments_of(rows: np.ndarray) -> RowMoments:
@@ -204,12 +183,23 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
 
         def work(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
             sent = c, m, m_ridge, limits
-            return answer(SiteBatch.of(tracker, X, sent, min_rows, min_rows_of_pattern))
+            return answer(*filled_rows(tracker, X, sent, min_rows, min_rows_of_pattern))
 
         return work
 
     def added(query, rows):
         return {"message": query.answer(RowsAtHand(rows))}
+
+    def count(Y, by, filled):
+        return {"count": [float(filled.counts.sum())]}
+
+    def moments(Y, by, filled):
+        return added(Moments(), filled.rows[filled.counts])
+
+    def misfit(Y, by, filled):
+        left = residuals(by.state, Y, filled)
+        known = fitted_numbers(~np.isnan(Y), by.basis, by.ridge)
+        return added(Misfits(), misfits(left, Y - by.mean, known))
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -245,9 +235,9 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
             check_mean(about, d, center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
             sent = c, m, m_ridge, limits
-            found = SiteBatch.of(tracker, X, sent, min_rows, min_rows_of_pattern)
-            rows = found.residuals if of_residuals else found.rows_that_count
-            return {"message": query(V, about).answer(moments_of(rows))}
+            Y, by, filled = filled_rows(tracker, X, sent, min_rows, min_rows_of_pattern)
+            rows = residuals(by.state, Y, filled) if of_residuals else filled.rows
+            return {"message": query(V, about).answer(moments_of(rows[filled.counts]))}
 
         return work
 
@@ -259,11 +249,9 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
         "observed": task(observed, reads=OBSERVED),
         "low_rank": task(low_rank, estimator._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
-        "filled": same(
-            about_filled(lambda f: {"count": [float(f.filled.counts.sum())]}), updates + 2
-        ),
-        "misfits": same(about_filled(lambda f: added(Misfits(), f.misfits)), updates + 2),
-        "moments": same(about_filled(lambda f: added(Moments(), f.rows_that_count)), updates),
+        "filled": same(about_filled(count), updates + 2),
+        "misfits": same(about_filled(misfit), updates + 2),
+        "moments": same(about_filled(moments), updates),
         "times_scatter": same(sums(TimesScatter, False), updates * rounds),
         "variances": same(sums(Variances, False), updates),
         "times_residuals": same(sums(TimesScatter, True), estimator.n_rounds),
