@@ -13,10 +13,8 @@ import scipy.sparse as sp
 from .._kernels.threads import threads_for
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_at_most_features, check_finite, rank_or_default
-from .batches import float_dtype, validated_batches
-from .callbacks import CallbackSupportMixin, progress, with_callbacks
-from .fitted import LEARNT, Learnt, computed
-from .row_buffer import RowBuffer, is_bounded_state
+from .batches import RowBuffer, float_dtype, is_bounded_state, validated_batches
+from .fitted import LEARNT, CallbackSupportMixin, Learnt, computed, progress, with_callbacks
 from .sources import is_stream
 from .transformer import SubspaceTransformer
 

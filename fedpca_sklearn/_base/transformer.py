@@ -33,8 +33,8 @@ from ..summary._adjusted import Adjustment
 from ..summary._scaling import scatter_of_columns
 from ..summary._updating import lacks_directions, unit_of
 from .adjusting import adjusts, model_of
+from .batches import are_bounded_rows
 from .fitted import LEARNT, FittedState, Learnt, computed
-from .row_buffer import are_bounded_rows
 
 # Fitted attributes that scikit-learn's PCA has too.
 _EXPORTED = (

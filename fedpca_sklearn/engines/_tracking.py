@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from .._base.batches import RowBuffer
 from .._base.block_transformer import Stream
 from .._base.fitted import LEARNT, Learnt
-from .._base.row_buffer import RowBuffer
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker

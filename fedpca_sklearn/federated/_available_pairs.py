@@ -62,8 +62,8 @@ class MissingStrategy(BaseEstimator, ABC):
 
 def check_missing(pca: Any) -> None:
     """Raise where another parameter would play no part, or earlier calls had other rows."""
-    kind = type(pca.missing).__name__
-    if vars(pca).get("clients_") and vars(pca).get("_missing_of_fit", kind) != kind:
+    kind = pca.missing and type(pca.missing).__name__
+    if vars(pca).get("clients_") and pca._missing_of_fit != kind:
         raise ValueError(
             f"missing must not change between calls of partial_fit, got {pca.missing!r}; call fit."
         )
@@ -77,12 +77,6 @@ def check_missing(pca: Any) -> None:
             raise ValueError(
                 f"{name} must be {default!r} with missing={pca.missing!r}, got {value!r}."
             )
-
-
-def start_missing(pca: Any) -> None:
-    """Forget what an earlier fit has found of missing entries."""
-    vars(pca).pop("negative_variance_", None)
-    pca._missing_of_fit = type(pca.missing).__name__
 
 
 def ridge_of(pca: Any) -> np.ndarray | None:

@@ -17,7 +17,6 @@ from .._validation.checks import check_integer
 from ..communication import Federation
 from ..streaming import StreamingPCA
 from ..summary._refinement import Refinement, local_products
-from ..summary._updating import lacks_directions
 from ._clients import rows_of
 from ._lack_of_fit import warn_of_cuts
 from ._local_fit import Site, Summarised
@@ -110,21 +109,20 @@ def never_exceeds(pca: Any) -> bool:
 
 def warn_of_cut(pca: Any) -> None:
     """Warn where clients have cut more of what they send than the result can bear."""
-    parts = [site.summary for site in pca._clients.values()]
-    if not any(map(lacks_directions, parts)):
-        return
     pca._warn_of_cut()
     if adjusts(pca) or most_rounds(pca) or (pca.merge and pca.merge.compares_sites):
         return
     if never_exceeds(pca):
-        subspace = pca._values()["subspace_"]
+        parts, subspace = (
+            [site.summary for site in pca._clients.values()],
+            pca._values()["subspace_"],
+        )
         warn_of_cuts([part for part in parts if part.n_samples], subspace, pca.n_components_)
 
 
 def check_refinement(pca: Any) -> None:
     """Raise where noise, or another merge, leaves nothing to refine."""
-    if pca.n_refinements or pca.tol is not None:
-        _check_merge(pca)
+    _check_merge(pca)
     if pca.mechanism is not None:
         for name, none in (("n_refinements", 0), ("tol", None)):
             if getattr(pca, name) != none:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, refuse_dask
 from .._kernels.threads import threads_for_call

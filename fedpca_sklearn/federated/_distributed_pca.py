@@ -29,7 +29,7 @@ from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
-from ._available_pairs import AvailablePairs, check_missing, ridge_of, start_missing
+from ._available_pairs import AvailablePairs, check_missing, ridge_of
 from ._clients import StreamingClientsTransformer, rows_of
 
 __all__ = ["DistributedPCA", "TruncatedDistributedPCA"]
@@ -159,12 +159,14 @@ class DistributedPCA(StreamingClientsTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_missing(self)
+        if self.missing is not None or vars(self).get("_missing_of_fit"):
+            check_missing(self)
 
     def _reset(self) -> None:
         self._state = _State()
         self._clients: dict[Any, Any] = {}
-        start_missing(self)
+        self._missing_of_fit = self.missing and type(self.missing).__name__
+        self.__dict__.pop("negative_variance_", None)
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
         if self.missing is not None:

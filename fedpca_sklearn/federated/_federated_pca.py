@@ -33,7 +33,7 @@ from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ..summary._merging import check_subspaces
 from ..summary._updating import lacks_directions
-from ._available_pairs import MissingStrategy, check_missing, from_pairs, ridge_of, start_missing
+from ._available_pairs import MissingStrategy, check_missing, from_pairs, ridge_of
 from ._client_refinement import (
     check_refinement,
     never_exceeds,
@@ -62,7 +62,7 @@ from ._private import (
     privacy_spent,
     release_of_clients,
 )
-from ._summaries import LaterMerge, merged_later, partial_fit, take_summaries
+from ._summaries import LaterMerge, fit_together, merged_later, partial_fit, take_summaries
 
 __all__ = ["FederatedPCA"]
 
@@ -218,9 +218,12 @@ class FederatedPCA(StreamingClientsTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_missing(self)
-        check_mechanism(self)
-        check_refinement(self)
+        if self.missing is not None or vars(self).get("_missing_of_fit"):
+            check_missing(self)
+        if self.mechanism is not None or self.n_components == ABOVE_NOISE:
+            check_mechanism(self)
+        if self.n_refinements or self.tol is not None:
+            check_refinement(self)
         check_adjusting(self)
         check_merge(self)
 
@@ -230,7 +233,8 @@ class FederatedPCA(StreamingClientsTransformer):
         self._last_merge: LastMerge | None = None
         self._trust: str | None = None
         self.n_refinements_ = 0
-        start_missing(self)
+        self._missing_of_fit = self.missing and type(self.missing).__name__
+        self.__dict__.pop("negative_variance_", None)
 
     # ---------------------------------------------------------------- the round
 
@@ -239,16 +243,23 @@ class FederatedPCA(StreamingClientsTransformer):
             self.__dict__.pop("_accounts", None)
         if self.missing is not None:
             return self.missing._take(self, X, weight, shards)
-        check_same_trust(self)
+        if self.mechanism is not None or self._trust is not None:
+            check_same_trust(self)
         if self.mechanism is not None:
             return release_of_clients(self, X, weight, shards, method == "fit")
         labels = take_summaries(self, X, weight, shards, method)
-        warn_of_cut(self)
+        if self._lacks_directions:
+            warn_of_cut(self)
         if isinstance(self.estimator, StreamingPCA) and not adjusts(self.estimator):
             warn_of_another_cut(self)
-        if method == "fit":
+        if method == "fit" and (self.n_refinements or self.tol is not None):
             refine_as_asked(self, lambda: products_of_clients(self, X, weight, shards))
         return labels
+
+    @property
+    def _lacks_directions(self) -> bool:
+        """Whether a client has cut directions of its summary."""
+        return any(map(lacks_directions, [site.summary for site in self._clients.values()]))
 
     def _directions_needed(self) -> int | float | None:
         """Directions, or share of the variance, that clients look for."""
@@ -259,7 +270,9 @@ class FederatedPCA(StreamingClientsTransformer):
     def _merge_all(self) -> None:
         """Merge what every client has sent and set the fitted attributes."""
         sites = self._clients.values()
-        whole = check_subspaces([site.summary for site in sites])
+        whole = [site.summary for site in sites]
+        if not fit_together(sites):
+            whole = check_subspaces(whole)
         above = self.n_components == ABOVE_NOISE  # of all, once they are known
         refuse_noise(self, whole, counted=isinstance(self.n_components, str) and not above)
         strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
@@ -290,6 +303,6 @@ class FederatedPCA(StreamingClientsTransformer):
             self.__dict__[LEARNT] = Learnt(learnt.state._replace(new=None), learnt.values)
 
     def _beyond_the_summary(self) -> str | None:
-        if not any(map(lacks_directions, [site.summary for site in self._clients.values()])):
+        if not self._lacks_directions:
             return None  # what a merge leaves out of whole summaries is its own
         return super()._beyond_the_summary()

@@ -10,8 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
-from .._base.callbacks import progress, with_callbacks
-from .._base.fitted import FittedState
+from .._base.fitted import FittedState, progress, with_callbacks
 from .._dask import refuse_dask
 from .._kernels.column_moments import ColumnMoments, pooled_columns
 from .._kernels.rows import entries_once

@@ -15,8 +15,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
-from .._base.batches import count_rows
-from .._base.row_buffer import RowBuffer, is_bounded, is_bounded_state
+from .._base.batches import RowBuffer, count_rows, is_bounded, is_bounded_state
 from .._kernels.device_rows import in_memory
 from .._kernels.rows import entries_once
 from .._kernels.sizes import exact_dimension

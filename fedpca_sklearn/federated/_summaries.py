@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
@@ -12,10 +12,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
 from .._base.adjusting import adjusting_of, adjusts, with_confounders
-from .._base.batches import float_dtype
-from .._base.callbacks import has_callbacks
-from .._base.fitted import LEARNT, Learnt
-from .._base.row_buffer import is_bounded_state
+from .._base.batches import float_dtype, is_bounded_state
+from .._base.fitted import LEARNT, Learnt, has_callbacks
 from .._kernels.routes import block_size
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, row_slices, slices_of
 from .._kernels.small_blocks import summaries_of_blocks
@@ -109,6 +107,11 @@ def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
         )
     log_fit(pca, len(after))
     return True
+
+
+def fit_together(sites: Iterable[Any]) -> bool:
+    """Whether all summaries are made here of the same columns, so that they need no check."""
+    return all(isinstance(of.estimator, Summarised) and not of.summary.sites for of in sites)
 
 
 def merged_later(

@@ -15,8 +15,8 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._base.adjusting import adjusts, whole_model
+from .._base.batches import are_bounded_rows
 from .._base.fitted import FittedState
-from .._base.row_buffer import are_bounded_rows
 from .._dask import refuse_dask
 from .._validation.checks import check_finite, check_weight
 from .._validation.containers import validate_data

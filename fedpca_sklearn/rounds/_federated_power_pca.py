@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.batches import count_rows, float_dtype
-from .._base.callbacks import rounds_of
+from .._base.fitted import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
 from .._validation.checks import float_array

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._base.callbacks import with_callbacks
-from .._base.fitted import computed
+from .._base.fitted import computed, with_callbacks
 from .._base.sources import is_stream
 from .._dask import refuse_dask
 from .._kernels import linalg

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from .._base.batches import count_rows, float_dtype
-from .._base.callbacks import rounds_of
+from .._base.fitted import rounds_of
 from .._kernels import linalg
 from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters

@@ -14,15 +14,17 @@ import scipy.sparse as sp
 
 from .._base.adjusting import adjusting_of, adjusts, check_columns
 from .._base.batches import (
+    RowBuffer,
     count_rows,
     cut,
     float_dtype,
+    is_bounded,
+    is_bounded_state,
     is_on_disk,
     put_back,
     validated_batches,
 )
-from .._base.callbacks import progress
-from .._base.row_buffer import RowBuffer, is_bounded, is_bounded_state
+from .._base.fitted import progress
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows

@@ -13,10 +13,9 @@ from .._base.adjusting import (
     adjusted_attributes,
     check_adjusting,
 )
-from .._base.callbacks import CallbackSupportMixin, with_callbacks
+from .._base.batches import RowBuffer
 from .._base.certified import explained_variance_interval, subspace_error_bound
-from .._base.fitted import LEARNT, Learnt, computed
-from .._base.row_buffer import RowBuffer
+from .._base.fitted import LEARNT, CallbackSupportMixin, Learnt, computed, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import threads_for_call
 from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval

@@ -12,8 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._base.block_transformer import BlockTransformer
-from .._base.callbacks import with_callbacks
-from .._base.fitted import computed
+from .._base.fitted import computed, with_callbacks
 from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES

@@ -14,7 +14,7 @@ import scipy.special
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
-from .._base.callbacks import CallbackSupportMixin, progress, with_callbacks
+from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
 from .._base.missing_entries import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
+from .._base.fitted import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import GRAM_ROUNDING

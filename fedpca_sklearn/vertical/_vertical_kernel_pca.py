@@ -14,8 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.callbacks import CallbackSupportMixin, rounds_of, with_callbacks
-from .._base.fitted import FittedState
+from .._base.fitted import CallbackSupportMixin, FittedState, rounds_of, with_callbacks
 from .._kernels.threads import threads_for_call
 from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters
