@@ -31,11 +31,11 @@ WALKS = """
 StreamingPCA(3) | fit | 22 | 212
 StreamingPCA(3) | partial_fit | 14 | 100
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 26 | 259
-FederatedPCA(3, random_state=0) | fit | 29 | 640
-FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 35 | 624
+FederatedPCA(3, random_state=0) | fit | 28 | 636
+FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 34 | 619
 FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 36 | 881
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 24 | 428
-PersonalizedPCA(2, 1, random_state=0) | fit | 35 | 7108
+PersonalizedPCA(2, 1, random_state=0) | fit | 34 | 7104
 DistributedPCA(3) | fit | 20 | 260
 TruncatedDistributedPCA(3) | fit | 26 | 615
 OnlineDistributedPCA(3) | fit | 27 | 710

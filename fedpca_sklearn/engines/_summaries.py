@@ -26,8 +26,8 @@ from ..communication._federation import message_of
 from ..federated import ConditionalFill, FederatedPCA, TruncatedDistributedPCA
 from ..federated._client_refinement import most_rounds, refine_as_asked
 from ..federated._distributed_pca import local_message
-from ..federated._local_fit import Site, fit_site
-from ..federated._summaries import work_of_clients
+from ..federated._local_fit import Site
+from ..federated._summaries import fit_site, work_of_clients
 from ..summary import Subspace
 from ..summary._metric import merged
 from ..summary._refinement import certificate_of_summary, products_of

@@ -19,8 +19,9 @@ from ..streaming import StreamingPCA
 from ..summary._refinement import Refinement, local_products
 from ._clients import rows_of
 from ._lack_of_fit import warn_of_cuts
-from ._local_fit import Site, Summarised
+from ._local_fit import Site
 from ._merge import takes_all
+from ._summaries import Summarised
 
 # A function of a mean and a block of directions.
 Multiply: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | None]

@@ -44,7 +44,7 @@ from ._client_refinement import (
 )
 from ._clients import StreamingClientsTransformer
 from ._conditional_fill import ConditionalFill
-from ._local_fit import fitted_estimators
+from ._few_rows import LaterMerge, partial_fit
 from ._members import fitted_on, from_subspaces, remove
 from ._merge import (
     LastMerge,
@@ -62,7 +62,7 @@ from ._private import (
     privacy_spent,
     release_of_clients,
 )
-from ._summaries import LaterMerge, fit_together, merged_later, partial_fit, take_summaries
+from ._summaries import fit_together, fitted_estimators, merged_later, take_summaries
 
 __all__ = ["FederatedPCA"]
 

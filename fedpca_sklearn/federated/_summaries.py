@@ -1,150 +1,41 @@
-"""What the clients of `FederatedPCA` send: summaries of their rows, also of a few at a time."""
+"""What the clients of `FederatedPCA` do with the rows of a call: summaries, to be merged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from inspect import signature
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
 from .._base.adjusting import adjusting_of, adjusts, with_confounders
-from .._base.batches import float_dtype, is_bounded_state
-from .._base.fitted import LEARNT, Learnt, has_callbacks
+from .._base.batches import count_rows, float_dtype, is_bounded_state
+from .._base.fitted import has_callbacks
 from .._kernels.routes import block_size
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, row_slices, slices_of
 from .._kernels.small_blocks import summaries_of_blocks
-from .._kernels.threads import threads_for
-from .._validation.checks import check_at_most_features, is_integer
-from ..communication._federation import log_fit
+from .._kernels.threads import computed_once, threads_for
+from .._validation.checks import check_at_most_features, check_rows, is_integer
 from ..streaming import StreamingPCA
+from ..streaming._blocks import State
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._directions import are_alike
 from ..summary._merging import tighter_fraction
-from ._clients import StreamingClientsTransformer, label_order, shards_of
-from ._local_fit import Site, Summarised, fit_site, with_label_as_site
-from ._merge import LastMerge, MergeStrategy
+from ..summary._updating import updated
+from ._clients import label_order
+from ._few_rows import LaterMerge, WaitingSite, after_few
+from ._local_fit import Site, fit_estimator, with_label_as_site
+from ._merge import MergeStrategy
 
 # Numbers of rows, with weights, that add up to a number whose products with variances are finite.
 _USUAL_WEIGHTS = 1e-30, 1e30
-
-
-class LaterMerge(NamedTuple):
-    """Clients whose summaries are merged when an attribute of the merge is read.
-
-    ``new``: what the next client does, if rows of clients need no check but that of their numbers.
-    """
-
-    strategy: MergeStrategy
-    clients: dict[Any, Any]
-    n_rows: int
-    new: Summarised | None
-
-
-def partial_fit(
-    self: Any, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
-) -> Any:
-    """Update the fit with more rows, of known or new clients.
-
-    Parameters
-    ----------
-    X : {array-like, sparse matrix} of shape (n, d)
-        The next rows, with the columns of the first call.
-    y : Ignored
-        Not used; there because scikit-learn's pipelines pass it.
-    clients : array-like of shape (n,) or str, default=None
-        Label of the client that owns each row, as in `fit`.
-    sample_weight : array-like of shape (n,), default=None
-        Weight of each row; None: 1. Integer weights equal repeated rows.
-
-    Returns
-    -------
-    self : object
-        Unchanged if an error is raised, but for what private clients have spent by then.
-    """
-    if sample_weight is None and _are_taken(self, X, clients):
-        return self
-    return StreamingClientsTransformer.partial_fit(self, X, y, clients, sample_weight)
-
-
-def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
-    """Take rows of known clients, if nothing else has changed since the last call."""
-    merge = pca._state_without_checks()
-    if not isinstance(merge, LaterMerge) or merge.new is None or pca.n_refinements_:
-        return False
-    if type(X) is not np.ndarray or X.ndim != 2 or not len(X) or isinstance(clients, str):
-        return False
-    if X.shape[1] != pca.n_features_in_ or X.dtype not in (np.float64, np.float32):
-        return False
-    with pca._unchanged_on_error():
-        seen: dict[Any, Any] = pca._clients
-        after: dict[Any, Any] = {}
-        shards = shards_of(len(X), clients, pca.n_clients)
-        for label, rows in shards:
-            before = seen.get(label)
-            if before is None and len(shards) > 1:  # many are summarised at once
-                return False
-            site = (before.estimator if before else merge.new).after(before, X[rows])
-            if site is None:
-                return False
-            after[label] = site
-        log, now = pca.communication_.copy(), {**seen, **after}
-        log.record(site.message for site in after.values())
-        log.floats_pooled += X.size
-        same, n_rows = len(now) == len(seen), merge.n_rows + len(X)
-        pca.__dict__.update(
-            {
-                "_clients": now,
-                "clients_": pca.clients_ if same else sorted(now, key=label_order),
-                "communication_": log,
-                "_last_merge": LastMerge.of_clients(now),
-                LEARNT: Learnt(merge._replace(clients=now, n_rows=n_rows)),
-            }
-        )
-    log_fit(pca, len(after))
-    return True
-
-
-def fit_together(sites: Iterable[Any]) -> bool:
-    """Whether all summaries are made here of the same columns, so that they need no check."""
-    return all(isinstance(of.estimator, Summarised) and not of.summary.sites for of in sites)
-
-
-def merged_later(
-    pca: Any, strategy: MergeStrategy, whole: Sequence[Subspace], n_rows: int, simple: bool
-) -> LaterMerge | None:
-    """The merge of all clients, to be made when somebody reads; None: it may be an error.
-
-    Clients then send all that they know at once. ``simple``: no subclass does more with rows.
-    """
-    if not strategy._adds_up or pca._trust is not None or adjusts(pca):
-        return None
-    if isinstance(pca.n_components, str):
-        return None
-    least, most = _USUAL_WEIGHTS
-    for summary in whole:
-        if not least < summary.n_samples < most:
-            return None
-        if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
-            return None
-    return LaterMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
-
-
-def _opened(pca: Any) -> Summarised | None:
-    """What the next client does, if clients keep sums and no parameter is an object."""
-    if hasattr(pca, "feature_names_in_") or pca.n_jobs not in (None, 1):
-        return None
-    if pca.estimator is not None or pca.merge is not None:
-        return None
-    sites = list(pca._clients.values())
-    known = {type(site.estimator) for site in sites} == {Summarised}
-    return sites[-1].estimator if known else None
-
-
 # Entries of the rows of a client up to which a call costs more than its arithmetic.
 _FEW_ENTRIES = 2**13
 # Entries of all rows that are worked on at once, so that they stay in cache.
@@ -154,6 +45,106 @@ _ENTRIES_AT_ONCE = 2**17
 _OF_SUMMARIES = {"n_components", "oversampling", "whiten", "scale", "partial_out"}
 
 Shards = list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Summarised:
+    """Clients of which nothing is kept but a summary, from which `StreamingPCA` can go on.
+
+    ``prototype`` is not fitted: it says how many directions are sent, ``max_keep`` or as ``keep``
+    chooses, of which the first ``wanted`` will be read.
+    """
+
+    prototype: StreamingPCA
+    max_keep: int | None
+    keep: Any
+    wanted: int | None
+
+    @computed_once
+    def stream(self) -> StreamingPCA:
+        """As what clients go on: all directions are known to it that they send."""
+        n_components, beyond = self.prototype.n_components, self.prototype.oversampling
+        if adjusts(self.prototype):
+            return StreamingPCA()
+        if self.wanted is not None and beyond != "auto":
+            return StreamingPCA(self.wanted + int(beyond))
+        return StreamingPCA(n_components, oversampling=beyond)
+
+    def start(self, X: Any) -> Site:
+        """A client before its first rows."""
+        return Site(self, 0, _no_rows(X.shape[1], X.dtype))
+
+    def sent(self, state: State) -> Site:
+        """A client with the directions that it sends."""
+        subspace = state.subspace
+        if self.keep is None and self.max_keep is not None:
+            subspace = subspace._part(self.max_keep)
+        return Site(self, state.n_rows, subspace)
+
+    def work(self, before: Any, X: Any, weight: Any = None) -> Site:
+        """Local work of one client: its summary with more rows, which have been checked."""
+        past, n_rows = _no_rows(X.shape[1], X.dtype), 0
+        if before is not None and before.n_rows:
+            past, n_rows = self._past(before), before.n_rows
+            X = X.astype(past._dtype, copy=False)
+        how = {"max_keep": self.max_keep, "keep": self.keep, "wanted": self.wanted}
+        with np.errstate(all="ignore"):
+            summary = updated(past, X, weight, **how)
+        return Site(self, n_rows + count_rows(X, weight), summary)
+
+    def _past(self, before: Site | WaitingSite) -> Subspace:
+        """Summary to go on from; rows come without the names of the columns."""
+        if not before.summary.centered:
+            self.fitted(before)  # which says that it is not
+        return before.summary._replace(feature_names=None)
+
+    def fitted(self, site: Site | WaitingSite) -> StreamingPCA:
+        """The estimator that the client of a summary has fitted."""
+        summary = site.summary._replace(feature_names=None)
+        parameters = self.prototype.get_params(deep=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of rows that span fewer directions
+            return StreamingPCA.from_subspace(summary, n_samples_seen=site.n_rows, **parameters)
+
+
+@lru_cache(maxsize=4)
+def _no_rows(d: int, dtype: np.dtype) -> Subspace:
+    """Summary that clients begin with."""
+    return Subspace.empty(d, dtype=dtype)
+
+
+def fitted_estimators(sites: Mapping[Any, Site]) -> dict[Any, Any]:
+    """Label -> fitted sub-estimator, of a client that keeps a summary one that goes on from it."""
+    found = {label: sites[label].estimator for label in sorted(sites, key=label_order)}
+    return {
+        label: estimator.fitted(sites[label]) if isinstance(estimator, Summarised) else estimator
+        for label, estimator in found.items()
+        if estimator is not None
+    }
+
+
+def fit_site(
+    label: Any,
+    before: Site | WaitingSite | None,
+    prototype: Summarised | BaseEstimator,
+    seed: int | None,
+    X: Any,
+    weight: Any,
+    method: str,
+) -> Site | WaitingSite:
+    """Local work of one client: its summary, or a fit of its estimator, or a copy of it."""
+    known: Any = None if before is None else before.estimator
+    if isinstance(prototype, Summarised):
+        if known is None or isinstance(known, Summarised):
+            work, after = known or prototype, None
+            goes_on = before is None or (known is not None and before.n_rows)
+            if weight is None and method == "partial_fit" and goes_on:
+                after = after_few(work, before, X)
+            return after or work.work(before, check_rows(X), weight)
+        prototype = prototype.prototype
+    if before is not None and isinstance(known, Summarised):
+        before = Site(known.fitted(before), before.n_rows, before.summary)
+    return fit_estimator(before, prototype, seed, X, weight, method)  # type: ignore[arg-type]
 
 
 def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -> list[Any]:
@@ -205,9 +196,10 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     plain = pca.estimator is None and pca.merge is None  # its parameters are right
     if not (plain or keeps_summaries(estimator, d)):
         return estimator
+    estimator = clone(estimator) if estimator is pca.estimator else estimator
     asked = estimator.n_components
     wanted = int(asked) if is_integer(asked) and not adjusts(estimator) else None
-    work = Summarised(clone(estimator) if estimator is pca.estimator else estimator, wanted)
+    work = Summarised(estimator, *Sizes(estimator).kept(d), wanted)
     return work if need_no_units(work, X) else estimator
 
 
@@ -268,8 +260,8 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
     """Whether the rows of no client need units for its columns, as those of all are alike."""
     if not adjusts(clients.prototype):
         return True
-    max_keep, keep = Sizes(clients.prototype).kept(X.shape[1])
-    if not isinstance(X, np.ndarray) or keep is not None or max_keep not in (None, X.shape[1]):
+    whole = clients.keep is None and clients.max_keep in (None, X.shape[1])
+    if not isinstance(X, np.ndarray) or not whole:
         return False
     squares = np.zeros(X.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -281,8 +273,8 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
 
 def _rows_and_directions(clients: Summarised, d: int) -> tuple[int, int]:
     """Rows up to which a client is small, and directions that are kept of it."""
-    kept, keep = Sizes(clients.prototype).kept(d)
-    if keep is not None:
+    kept = clients.max_keep
+    if clients.keep is not None:
         return 0, 0
     at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)
     return min(d - 1, _FEW_ENTRIES // d, at_once), d if kept is None else kept
@@ -298,3 +290,39 @@ def _sites(
         moments = (V[i], s[i], means[i], float(n), scatter[i], True)
         summary = Subspace._trusted(*moments, column_scatter=squares[i])
         yield shards[i][0], Site(clients, n, summary)
+
+
+def fit_together(sites: Iterable[Any]) -> bool:
+    """Whether all summaries are made here of the same columns, so that they need no check."""
+    return all(isinstance(of.estimator, Summarised) and not of.summary.sites for of in sites)
+
+
+def merged_later(
+    pca: Any, strategy: MergeStrategy, whole: Sequence[Subspace], n_rows: int, simple: bool
+) -> LaterMerge | None:
+    """The merge of all clients, to be made when somebody reads; None: it may be an error.
+
+    Clients then send all that they know at once. ``simple``: no subclass does more with rows.
+    """
+    if not strategy._adds_up or pca._trust is not None or adjusts(pca):
+        return None
+    if isinstance(pca.n_components, str):
+        return None
+    least, most = _USUAL_WEIGHTS
+    for summary in whole:
+        if not least < summary.n_samples < most:
+            return None
+        if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
+            return None
+    return LaterMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
+
+
+def _opened(pca: Any) -> Summarised | None:
+    """What the next client does, if clients keep sums and no parameter is an object."""
+    if hasattr(pca, "feature_names_in_") or pca.n_jobs not in (None, 1):
+        return None
+    if pca.estimator is not None or pca.merge is not None:
+        return None
+    sites = list(pca._clients.values())
+    known = {type(site.estimator) for site in sites} == {Summarised}
+    return sites[-1].estimator if known else None

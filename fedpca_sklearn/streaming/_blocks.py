@@ -145,6 +145,12 @@ def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
     return replace(state, n_rows=n_rows, last_time=last)
 
 
+def after_rows(pca: Any, rows: np.ndarray, state: State) -> State:
+    """The state after dense rows of moderate size and of its dtype."""
+    blocks = [(rows[at], None) for at in pca._sizes.slices(*rows.shape, sparse=False)]
+    return _after_blocks(pca, blocks, blocks[0][0].shape, state)
+
+
 def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
     """The state after a dask.array: its chunks' summaries are merged with what was before."""
     chunks = RowChunks(pca, X, sample_weight, reset=state is None)
@@ -311,8 +317,8 @@ def _shown_by_sums(pca: Any, X: Any, batch: Any, weight: np.ndarray | None) -> b
 class Stream(NamedTuple):
     """A state, and later rows in a buffer; so many at once need no check but for finiteness."""
 
-    state: State | None
-    buffer: RowBuffer | None = None
+    state: Any
+    buffer: Any = None
     unchecked: int = 0
 
     @property
@@ -340,7 +346,7 @@ def stream_of(pca: Any, state: State | None, buffer: RowBuffer | None, room: int
 
     ``room`` of the buffer, if rows like those before need no other check; else 0.
     """
-    sizes, is_bounded = pca._sizes, _is_bounded(state)
+    sizes, is_bounded = pca._sizes, has_bounds(state)
     if state is not None:
         if not (room and is_bounded):
             pca._with_usual_weights(state.subspace, state.n_rows)
@@ -367,7 +373,7 @@ def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stre
     rows = in_numpy(parts[0][0])
     check_columns(pca, rows.shape[1])
     room = pca._sizes.buffer(rows.shape[1])
-    if len(parts) > 1 or room == 1 or not is_bounded(rows.ravel()) or not _is_bounded(state):
+    if len(parts) > 1 or room == 1 or not is_bounded(rows.ravel()) or not has_bounds(state):
         return None
     for _ in progress(pca, [rows], 1, "blocks"):
         pass
@@ -379,7 +385,7 @@ def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stre
     return Stream(state, RowBuffer(np.concatenate([buffer.rows, rows]), room, both))
 
 
-def _is_bounded(state: State | None) -> bool:
+def has_bounds(state: State | None) -> bool:
     """Whether no sum over what has been seen and over rows of moderate size can overflow."""
     if state is None:
         return True
