@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from .._base.sources import iter_batches
-from ..streaming._npy_rows import npy_header
+from .._base.sources import iter_batches, npy_header
 
 # Entries of a batch, at most, and rows.
 ENTRIES, ROWS = 2**22, 2**16

@@ -17,12 +17,11 @@ from sklearn.utils import check_random_state
 
 from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
-from ..rounds._client import Client
 from ..rounds._expected_scores import ExpectedScores, Weighted
 from ..rounds._heteroscedastic_pca import ROUNDS
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._private_rounds import message_of_noise
-from ..rounds._queries import Moments, Query, Scatter, TimesScatter, Variances
+from ..rounds._queries import Client, Moments, Query, Scatter, TimesScatter, Variances
 from ._estimators import fit_estimator, refuse_channel, site_work
 from ._messages import Answer, SiteLostError
 from ._private import Releases, private_rounds, shown

@@ -17,10 +17,9 @@ from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
 from ..rounds._batch_sums import mean_by_counts
-from ..rounds._client import Client
 from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sums
 from ..rounds._power_method import power_method
-from ..rounds._queries import Moments, Query, Variances
+from ..rounds._queries import Client, Moments, Query, Variances
 from ..tracking._decomposition import known_thresholds
 from ..tracking._stmiss import State
 from ..tracking._stmiss_tracker import STMissTracker

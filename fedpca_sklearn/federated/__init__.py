@@ -7,9 +7,8 @@ from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
 from ._merge import MergeStrategy, SubspaceMerge
 from ._noise_aware import NoiseAwareMerge
-from ._online_distributed_pca import OnlineDistributedPCA
+from ._online_distributed_pca import OnlineDistributedPCA, ProjectionAverage
 from ._personalized_pca import PersonalizedPCA
-from ._projection_average import ProjectionAverage
 from ._robust_merge import RobustMerge, SiteEvidence
 
 __all__ = [

@@ -15,7 +15,7 @@ from .._validation.parameters import allowed, with_parameters
 from ..summary import Subspace, merge_subspaces
 from ._lack_of_fit import warn_of_suspects
 from ._merge import MergeStrategy
-from ._projection_average import projection_average
+from ._online_distributed_pca import projection_average
 
 __all__ = ["RobustMerge"]
 

@@ -13,9 +13,8 @@ from ..communication import Federation
 from ..summary import Subspace
 from ..tracking._alternating_projections import robust_mean, without_sparse_part
 from ..tracking._past import Misfit
-from ._client import Client
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._queries import Query, Variances
+from ._queries import Client, Query, Variances
 
 # Directions in which the largest eigenvalue of the residuals is looked for.
 _PROBES = 10

@@ -12,8 +12,7 @@ import scipy.linalg
 from .._kernels.row_moments import RowMoments
 from .._kernels.too_large import too_large
 from ..communication import Federation
-from ._client import Client
-from ._queries import Query
+from ._queries import Client, Query
 
 # Power of a client's total variance that its rows are divided by at the start: weights of the form
 # 1 / (v (lambda + v)) lie between the powers 1 and 2.

@@ -30,9 +30,9 @@ from ..federated._private import (
 from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms, seeds_of
 from ..summary import Subspace
-from ._client import AnyClient, Client
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method
 from ._private_rounds import PrivateClient, check_private, message_of_noise, terms_of
+from ._queries import AnyClient, Client
 from ._robust_sum import RobustSum
 
 __all__ = ["FederatedPowerPCA"]

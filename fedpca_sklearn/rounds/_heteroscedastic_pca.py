@@ -26,10 +26,9 @@ from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
 from ..summary import Subspace
 from ..summary._rayleigh_ritz import along
-from ._client import Client
 from ._expected_scores import SMALLEST, ExpectedScores, KeepingFederation, Sums, WeightedSums
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._queries import Scatter, TimesScatter, Variances
+from ._queries import Client, Scatter, TimesScatter, Variances
 
 __all__ = ["FederatedHeteroscedasticPCA"]
 

@@ -24,8 +24,8 @@ from ..tracking._outliers import (
     start_of_support,
     support,
 )
-from ._client import Client
 from ._power_method import moments_by_sum
+from ._queries import Client
 
 # Mean logarithm of the absolute value of a standard normal variable: -(log 2 + Euler's gamma) / 2.
 _MEAN_LOG = -0.635

@@ -15,8 +15,7 @@ from .._kernels.too_large import too_large
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._rayleigh_ritz import along
-from ._client import AnyClient
-from ._queries import Moments, Query, TimesScatter, Variances
+from ._queries import AnyClient, Moments, Query, TimesScatter, Variances
 
 # A block below this share of the largest eigenvalue adds nothing to a Krylov space.
 _EXHAUSTED = 1e-13

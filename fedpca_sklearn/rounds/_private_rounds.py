@@ -14,17 +14,18 @@ from ..privacy import FedPowerNoise
 from ..privacy._above_noise import edge, noise_message
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
-from ._client import AnyClient
 
 
 @dataclass(frozen=True)
-class PrivateClient(AnyClient):
+class PrivateClient:
     """A client of the power method whose rows are clipped and whose messages carry noise.
 
     It centres its products by the mean of all clients and by its own noisy sum, which were
     released before: post-processing.
     """
 
+    label: Any
+    rows: Any
     mechanism: FedPowerNoise
     terms: Terms
     seeds: tuple[int, ...]

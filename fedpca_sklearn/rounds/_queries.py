@@ -1,24 +1,57 @@
-"""What clients are asked in rounds of sums, and what they answer."""
+"""Clients of rounds of sums, what they are asked, and what they answer."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
-from .._kernels.row_moments import RowMoments
+from .._kernels.row_moments import RowMoments, RowsAtHand
 from .._kernels.too_large import too_large
+from .._validation.checks import check_rows
 from ._private_rounds import PrivateClient
 
 # Share of the last basis in a local one, which stays where a client has no variance.
 _KEPT = 1e-8
 # Largest number in a message, so that those of very many clients can be added up.
 LARGEST = 2.0**983
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client and its rows, whose answers are exact."""
+
+    label: Any
+    rows: Any
+    weight: np.ndarray | None = None
+
+    @classmethod
+    def with_rows(cls, label: Any, rows: Any, weight: Any) -> Client:
+        """A client with finite rows; an error names it."""
+        return cls(label, check_rows(rows), weight)
+
+    @cached_property
+    def moments(self) -> RowMoments:
+        """What questions about moments of the rows are answered from."""
+        return RowsAtHand(self.rows, self.weight)
+
+    @property
+    def n_samples(self) -> float:
+        """Weight of the rows."""
+        return self.moments.n_samples
+
+    def noise(self, turn: int) -> None:
+        """Where the noise of a round comes from: there is none."""
+
+
+# A client, with noise or without.
+AnyClient: TypeAlias = Client | PrivateClient
 
 
 class Query(ABC):

@@ -1,8 +1,8 @@
 """Estimators for one stream of rows."""
 
+from .._base.sources import NpyRows
 from ._frequent_directions import FrequentDirections
 from ._grouse import GROUSE
-from ._npy_rows import NpyRows
 from ._oja import OjaPCA
 from ._past import PAST
 from ._petrels import PETRELS

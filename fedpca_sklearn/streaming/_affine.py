@@ -12,8 +12,7 @@ import numpy as np
 from .._base.missing_entries import impute, score
 from .._kernels.missing import noise_ridge
 from ._innovations import Fading, Features, innovations
-from ._start import START, first_basis
-from ._tracker import Tracked, Tracker
+from ._tracker import START, Tracked, Tracker, first_basis
 
 # The constant entry of a row over the root of the total variance.
 _CONSTANT = 2.0

@@ -13,8 +13,7 @@ from .._kernels import linalg
 from .._kernels.sizes import slices_of
 from .._validation.intervals import AT_LEAST_ONE, Interval
 from .._validation.parameters import allowed, with_parameters
-from ._start import START
-from ._tracker import Tracker, rows_at_once
+from ._tracker import START, Tracker, rows_at_once
 
 __all__ = ["OjaPCA"]
 

@@ -14,8 +14,7 @@ from .._validation.parameters import allowed, with_parameters
 from ._half_life import HALF_LIFE
 from ._innovations import Fading
 from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
-from ._start import START
-from ._tracker import Tracker, fit, partial_fit
+from ._tracker import START, Tracker, fit, partial_fit
 
 __all__ = ["PAST"]
 

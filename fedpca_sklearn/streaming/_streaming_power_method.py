@@ -12,8 +12,7 @@ from .._base.fitted import computed
 from .._kernels import linalg
 from .._validation.intervals import AT_LEAST_ONE
 from .._validation.parameters import allowed, with_parameters
-from ._start import START
-from ._tracker import Tracker, rows_at_once
+from ._tracker import START, Tracker, rows_at_once
 
 __all__ = ["StreamingPowerMethod"]
 

@@ -21,11 +21,10 @@ from .._validation.intervals import AT_LEAST_ONE, InstanceOf
 from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import log_fit, message_of
-from ..rounds._client import Client
+from ..rounds._queries import Client
 from ..summary import Subspace
 from ..summary._rayleigh_ritz import along
-from ._feature_groups import started
-from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod
+from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, started
 from ._vfedpca import VFedPCA
 
 __all__ = ["VerticalFederatedPCA"]

@@ -21,7 +21,6 @@ from .._validation.parameters import allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._topology import federation_of
-from ._feature_groups import finite_rows, started
 from ._vertical_kernels import (
     ColumnClient,
     ExactScores,
@@ -33,6 +32,7 @@ from ._vertical_kernels import (
     nystroem_kernel_pca,
     summed_kernel,
 )
+from ._vertical_method import finite_rows, started
 from ._vfedpca import VFedPCA
 
 __all__ = ["VerticalFederatedKernelPCA"]

@@ -42,8 +42,7 @@ from fedpca_sklearn import (
     VerticalFederatedPCA,
 )
 from fedpca_sklearn.communication import Federation
-from fedpca_sklearn.rounds._client import Client
-from fedpca_sklearn.rounds._queries import TimesScatter
+from fedpca_sklearn.rounds._queries import Client, TimesScatter
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue
-from fedpca_sklearn.rounds._client import Client
+from fedpca_sklearn.rounds._queries import Client
 
 # about the origin the mean is a direction of the three, which leaves a small gap behind it
 ROUNDS = {"n_rounds": 200, "init_rounds": 200}

@@ -30,7 +30,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.communication._topology import Peers
-from fedpca_sklearn.rounds._client import Client
+from fedpca_sklearn.rounds._queries import Client
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
 
 examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
