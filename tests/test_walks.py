@@ -40,8 +40,8 @@ DistributedPCA(3) | fit | 20 | 260
 TruncatedDistributedPCA(3) | fit | 26 | 615
 OnlineDistributedPCA(3) | fit | 26 | 710
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 22 | 738
-FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 23 | 1706
-FederatedSubspaceTracker(3, random_state=0) | fit | 35 | 10223
+FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 22 | 1706
+FederatedSubspaceTracker(3, random_state=0) | fit | 34 | 10223
 FederatedScaler() | fit | 12 | 126
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 17 | 3433
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 15 | 181

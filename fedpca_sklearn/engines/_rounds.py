@@ -17,8 +17,7 @@ from sklearn.utils import check_random_state
 
 from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
-from ..rounds._expected_scores import ExpectedScores, Weighted
-from ..rounds._heteroscedastic_pca import ROUNDS
+from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._private_rounds import message_of_noise
 from ..rounds._queries import Client, Moments, Query, Scatter, TimesScatter, Variances

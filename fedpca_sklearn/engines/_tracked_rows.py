@@ -13,8 +13,7 @@ from .._kernels.missing import fitted_numbers
 from .._kernels.row_moments import RowMoments, RowsAtHand, SiteMoments
 from .._kernels.too_large import check_squares
 from ..rounds import FederatedSubspaceTracker
-from ..rounds._batch_sums import Misfits, observed_entries
-from ..rounds._outlier_sums import Limits, sizes_of
+from ..rounds._batch_sums import Limits, Misfits, observed_entries, sizes_of
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part

@@ -16,8 +16,7 @@ from .._base.fitted import LEARNT, Learnt
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
-from ..rounds._batch_sums import mean_by_counts
-from ..rounds._outlier_sums import Limits, Scales, limits_by_sums, scales_by_sums
+from ..rounds._batch_sums import Limits, Scales, limits_by_sums, mean_by_counts, scales_by_sums
 from ..rounds._power_method import power_method
 from ..rounds._queries import Client, Moments, Query, Variances
 from ..tracking._decomposition import known_thresholds

@@ -35,13 +35,14 @@ from ..tracking._past import Misfit
 from ..tracking._stmiss import Filled, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
 from ._batch_sums import (
+    Shard,
+    find_by_sums,
     largest_eigenvalue,
     mean_of_observed,
     misfit_by_sums,
     r_svd_by_sums,
     start_without_outliers,
 )
-from ._outlier_sums import Shard, find_by_sums
 from ._queries import Client
 
 __all__ = ["FederatedSubspaceTracker"]
