@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any
 
@@ -16,7 +17,8 @@ from .._kernels.column_moments import ColumnMoments, pooled_columns
 from .._kernels.rows import entries_once
 from .._validation.containers import as_rows, validate_data
 from .._validation.feature_names import names_known
-from .._validation.intervals import InstanceOf, Interval
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf
+from .._validation.parameters import allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..privacy import ScalerNoise
@@ -82,6 +84,7 @@ def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:
     return parts
 
 
+@with_parameters
 class FederatedScaler(FittedState, StandardScaler):
     """Scale columns to mean 0 and variance 1 where the rows belong to several clients.
 
@@ -163,39 +166,19 @@ class FederatedScaler(FittedState, StandardScaler):
     array([4.732, 2.511, 1.454])
     """
 
-    _mean_rest: np.ndarray
-    clients_: list[Any]
-    communication_: CommunicationLog
-
     __metadata_request__fit = {"clients": True}
     __metadata_request__partial_fit = {"clients": True}
 
-    _parameter_constraints: dict = {
-        **StandardScaler._parameter_constraints,
-        "n_clients": [Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [Integral, None],
-        "mechanism": [None, InstanceOf(ScalerNoise)],
-        "random_state": ["random_state"],
-    }
-
     privacy_spent_ = property(privacy_spent)
 
-    def __init__(
-        self,
-        *,
-        copy: bool = True,
-        with_mean: bool = True,
-        with_std: bool = True,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        mechanism: ScalerNoise | None = None,
-        random_state: Any = None,
-    ):
-        super().__init__(copy=copy, with_mean=with_mean, with_std=with_std)
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.mechanism = mechanism
-        self.random_state = random_state
+    _: KW_ONLY
+    copy: bool = True
+    with_mean: bool = True
+    with_std: bool = True
+    n_clients: int = allowed(AT_LEAST_ONE, default=2)
+    n_jobs: int | None = allowed(Integral, None, default=None)
+    mechanism: ScalerNoise | None = allowed(None, InstanceOf(ScalerNoise), default=None)
+    random_state: Any = allowed("random_state", default=None)
 
     @with_callbacks
     def fit(
@@ -250,7 +233,7 @@ class FederatedScaler(FittedState, StandardScaler):
         with self._unchanged_on_error():
             if not hasattr(self, "communication_"):
                 self._start()
-            self.communication_ = self.communication_.copy()
+            self.communication_ = vars(self)["communication_"].copy()
             self._take(X, clients, sample_weight)
         return self
 
@@ -339,7 +322,7 @@ class FederatedScaler(FittedState, StandardScaler):
 
     def _start(self) -> None:
         self._reset()
-        self.clients_ = []
+        self.clients_: list[Any] = []
         self.communication_ = CommunicationLog()
         self.__dict__.pop("_accounts", None)
 
