@@ -8,7 +8,7 @@ from .federated import *
 from .streaming import *
 
 if TYPE_CHECKING:
-    from ._base.host_rows import on_device as on_device
+    from ._base.batches import on_device as on_device
     from ._base.sources import iter_batches as iter_batches
     from .communication import *
     from .datasets import *
@@ -29,7 +29,7 @@ __version__ = VERSION
 # Public names by module. Modules other than the two above are imported when a name of theirs is
 # first asked for, so that somebody who wants `StreamingPCA` or `FederatedPCA` does not wait.
 _NAMES = {
-    "_base.host_rows": "on_device",
+    "_base.batches": "on_device",
     "_base.sources": "iter_batches",
     "communication": """
         Channel CommunicationLog Complete FadingChannel FixedPointChannel GaussianChannel Graph
