@@ -20,7 +20,7 @@ from .._base.fitted import has_callbacks
 from .._kernels.routes import block_size
 from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, row_slices, slices_of
 from .._kernels.small_blocks import summaries_of_blocks
-from .._kernels.threads import computed_once, threads_for
+from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_rows, is_integer
 from ..streaming import StreamingPCA
 from ..streaming._blocks import State
@@ -60,15 +60,15 @@ class Summarised:
     keep: Any
     wanted: int | None
 
-    @computed_once
+    @property
     def stream(self) -> StreamingPCA:
         """As what clients go on: all directions are known to it that they send."""
         n_components, beyond = self.prototype.n_components, self.prototype.oversampling
         if adjusts(self.prototype):
-            return StreamingPCA()
+            return _stream(None, "auto")
         if self.wanted is not None and beyond != "auto":
-            return StreamingPCA(self.wanted + int(beyond))
-        return StreamingPCA(n_components, oversampling=beyond)
+            return _stream(self.wanted + int(beyond), "auto")
+        return _stream(n_components, beyond)
 
     def start(self, X: Any) -> Site:
         """A client before its first rows."""
@@ -105,6 +105,12 @@ class Summarised:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of rows that span fewer directions
             return StreamingPCA.from_subspace(summary, n_samples_seen=site.n_rows, **parameters)
+
+
+@lru_cache(maxsize=16, typed=True)
+def _stream(n_components: Any, oversampling: Any) -> StreamingPCA:
+    """A stream that is not fitted."""
+    return StreamingPCA(n_components, oversampling=oversampling)
 
 
 @lru_cache(maxsize=4)
