@@ -31,18 +31,18 @@ WALKS = """
 StreamingPCA(3) | fit | 22 | 212
 StreamingPCA(3) | partial_fit | 14 | 100
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 26 | 259
-FederatedPCA(3, random_state=0) | fit | 28 | 636
-FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 34 | 619
-FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 36 | 881
-FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 24 | 428
-PersonalizedPCA(2, 1, random_state=0) | fit | 34 | 7104
-DistributedPCA(3) | fit | 20 | 260
-TruncatedDistributedPCA(3) | fit | 26 | 615
-OnlineDistributedPCA(3) | fit | 26 | 710
-FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 22 | 738
-FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 22 | 1706
-FederatedSubspaceTracker(3, random_state=0) | fit | 34 | 10223
-FederatedScaler() | fit | 12 | 126
+FederatedPCA(3, random_state=0) | fit | 27 | 635
+FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 33 | 618
+FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 36 | 879
+FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 24 | 426
+PersonalizedPCA(2, 1, random_state=0) | fit | 34 | 7103
+DistributedPCA(3) | fit | 19 | 258
+TruncatedDistributedPCA(3) | fit | 26 | 613
+OnlineDistributedPCA(3) | fit | 26 | 708
+FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 22 | 736
+FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 22 | 1704
+FederatedSubspaceTracker(3, random_state=0) | fit | 34 | 10221
+FederatedScaler() | fit | 11 | 124
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 17 | 3433
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 15 | 181
 SubspaceTracker(3) | fit | 24 | 2135

@@ -470,16 +470,13 @@ class SubspaceTransformer(
 
     def _covariance(self) -> np.ndarray:
         """Covariance of the adjusted rows."""
-        V, noise = self.components_, self.noise_variance_
-        rest = self._residual_variances()
-        if rest is not None:
-            variance = self.explained_variance_.astype(np.float64)
-            covariance = (V.T * variance) @ V
-            covariance[np.diag_indices_from(covariance)] += rest
-            return covariance.astype(V.dtype, copy=False)
-        covariance = (V.T * np.maximum(self.explained_variance_ - noise, 0)) @ V
-        covariance[np.diag_indices_from(covariance)] += noise
-        return covariance
+        V, noise, rest = self.components_, self.noise_variance_, self._residual_variances()
+        variance = self.explained_variance_.astype(np.float64)
+        if rest is None:
+            variance, rest = np.maximum(self.explained_variance_ - noise, 0), noise
+        covariance = (V.T * variance) @ V
+        covariance[np.diag_indices_from(covariance)] += rest
+        return covariance.astype(V.dtype, copy=False)
 
     def get_precision(self) -> np.ndarray:
         """Inverse of `get_covariance`, by the Woodbury identity.

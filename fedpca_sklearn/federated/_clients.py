@@ -309,7 +309,8 @@ def label_order(label: Any) -> tuple[bool, Any]:
 
 def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     """Labels, n of them if that is known, as an array of integers or of strings."""
-    clients = clients if place_of(clients) is None else in_numpy(clients)
+    if not isinstance(clients, np.ndarray) and place_of(clients) is not None:
+        clients = in_numpy(clients)
     if isinstance(clients, np.ma.MaskedArray) and np.ma.is_masked(clients):
         raise ValueError(
             "clients must be all integers or all strings, without missing values, got a masked one."

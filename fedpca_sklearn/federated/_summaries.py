@@ -18,7 +18,13 @@ from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._base.batches import count_rows, float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks
 from .._kernels.routes import block_size
-from .._kernels.sizes import SMALL_DIMENSION, auto_oversampling, row_slices, slices_of
+from .._kernels.sizes import (
+    SMALL_DIMENSION,
+    auto_oversampling,
+    exact_dimension,
+    row_slices,
+    slices_of,
+)
 from .._kernels.small_blocks import summaries_of_blocks
 from .._kernels.threads import threads_for
 from .._validation.checks import check_at_most_features, check_rows, is_integer
@@ -52,13 +58,15 @@ class Summarised:
     """Clients of which nothing is kept but a summary, from which `StreamingPCA` can go on.
 
     ``prototype`` is not fitted: it says how many directions are sent, ``max_keep`` or as ``keep``
-    chooses, of which the first ``wanted`` will be read.
+    chooses, of which the first ``wanted`` will be read. ``knows_all``: a stream of as many
+    components keeps all directions.
     """
 
     prototype: StreamingPCA
     max_keep: int | None
     keep: Any
     wanted: int | None
+    knows_all: bool
 
     @property
     def stream(self) -> StreamingPCA:
@@ -66,7 +74,7 @@ class Summarised:
         n_components, beyond = self.prototype.n_components, self.prototype.oversampling
         if adjusts(self.prototype):
             return _stream(None, "auto")
-        if self.wanted is not None and beyond != "auto":
+        if self.knows_all and self.wanted is not None and beyond != "auto":
             return _stream(self.wanted + int(beyond), "auto")
         return _stream(n_components, beyond)
 
@@ -205,7 +213,8 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     estimator = clone(estimator) if estimator is pca.estimator else estimator
     asked = estimator.n_components
     wanted = int(asked) if is_integer(asked) and not adjusts(estimator) else None
-    work = Summarised(estimator, *Sizes(estimator).kept(d), wanted)
+    knows_all = d <= exact_dimension(wanted)
+    work = Summarised(estimator, *Sizes(estimator).kept(d), wanted, knows_all)
     return work if need_no_units(work, X) else estimator
 
 
