@@ -112,10 +112,12 @@ class WaitingSite:
         As which the client goes on, with all directions where a scatter matrix has them.
     k : int
         Number of directions that are sent of the rows before those in the buffer.
+    used : ndarray of shape (d,)
+        Columns that are not constant.
     """
 
-    def __init__(self, estimator: Any, stream: Stream, k: int):
-        self.estimator, self.stream, self.k = estimator, stream, k
+    def __init__(self, estimator: Any, stream: Stream, k: int, used: np.ndarray):
+        self.estimator, self.stream, self.k, self.used = estimator, stream, k, used
         self.before, self.buffer, _ = stream
         self.n_rows = self.before.n_rows + self.buffer.n
 
@@ -142,20 +144,8 @@ class WaitingSite:
         """
         known, k, n = self.before.subspace, self.k, self.buffer.n
         if n and self.before.n_rows <= 2 * known.n_features:
-            k = max(k, min(k + n, self.n_rows - 1, _most(self.estimator, self._used())))
+            k = max(k, min(k + n, self.n_rows - 1, _most(self.estimator, self.used)))
         return Message(*known._size_with(k))
-
-    def _used(self) -> np.ndarray:
-        """Columns that are not constant."""
-        known = self.before.subspace
-        used = known.column_scatter > 0
-        if not used.all():
-            rows = self.buffer.rows
-            one = known.mean if self.before.n_rows else rows[0]
-            used |= rows[-1] != one
-            if not used.all():
-                used |= (rows != one).any(axis=0)
-        return used
 
     def _replace(self, **changes: Any) -> Site:
         return self.settled._replace(**changes)
@@ -177,7 +167,11 @@ def after_few(work: Any, site: Site | WaitingSite | None, X: Any) -> Site | Wait
         return None
     longer = site.stream.with_rows(X, None)
     if longer is not None and not longer.is_full:
-        return WaitingSite(work, longer, site.k)
+        used = site.used
+        if not used.all():
+            one = site.before.subspace.mean if site.before.n_rows else longer.buffer.rows[0]
+            used = used | (one != X).any(axis=0)
+        return WaitingSite(work, longer, site.k, used)
     if longer is None and not is_bounded(X.ravel()):
         return None
     state = after_rows(work.stream, X, site.whole) if longer is None else longer.after(work.stream)
@@ -200,7 +194,7 @@ def _waiting(work: Any, state: State, k: int = 0) -> WaitingSite | None:
     k = k if k and k == _most(work, used) else _directions(work, summary, used)
     room = max(_WAITING_ENTRIES // d, d if sizes.keeps_all(d) else sizes.few(d))
     room = min(sizes.block(d), room)
-    return WaitingSite(work, stream_of(work.stream, state, None, room), k)
+    return WaitingSite(work, stream_of(work.stream, state, None, room), k, used)
 
 
 def _most(work: Any, used: np.ndarray) -> int:
