@@ -407,7 +407,8 @@ class FederatedPCA(StreamingClientsTransformer):
         """Merge what every client has sent and set the fitted attributes."""
         sites = self._clients.values()
         whole = [site.summary for site in sites]
-        if not fit_together(sites):
+        together = fit_together(sites)
+        if not together:
             whole = check_subspaces(whole)
         above = self.n_components == ABOVE_NOISE  # of all, once they are known
         refuse_noise(self, whole, counted=isinstance(self.n_components, str) and not above)
@@ -415,7 +416,8 @@ class FederatedPCA(StreamingClientsTransformer):
         n_rows = sum([site.n_rows for site in sites])
         sums = self._trust == "sum"  # whose rounds are in the log
         last = LastMerge(self._last_merge, None if sums else self.communication_)
-        later = merged_later(self, strategy, whole, n_rows, simple=type(self) is FederatedPCA)
+        simple = together and type(self) is FederatedPCA
+        later = merged_later(self, strategy, whole, n_rows, simple)
         if later is not None:
             last.record(whole)
             self.__dict__[LEARNT] = Learnt(later)

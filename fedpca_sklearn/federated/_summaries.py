@@ -317,7 +317,8 @@ def merged_later(
 ) -> LaterMerge | None:
     """The merge of all clients, to be made when somebody reads; None: it may be an error.
 
-    Clients then send all that they know at once. ``simple``: no subclass does more with rows.
+    Clients then send all that they know at once. ``simple``: their summaries are made here, and no
+    subclass does more with rows.
     """
     if not strategy._adds_up or pca._trust is not None or adjusts(pca):
         return None
@@ -338,6 +339,4 @@ def _opened(pca: Any) -> Summarised | None:
         return None
     if pca.estimator is not None or pca.merge is not None:
         return None
-    sites = list(pca._clients.values())
-    known = {type(site.estimator) for site in sites} == {Summarised}
-    return sites[-1].estimator if known else None
+    return next(reversed(pca._clients.values())).estimator

@@ -15,6 +15,7 @@ from fedpca_sklearn import (
     EnergyBounds,
     FederatedPCA,
     StreamingPCA,
+    Subspace,
     SubspaceMerge,
     subspace_distance,
 )
@@ -321,3 +322,15 @@ def test_new_clients_weights_another_merge_and_a_client_that_leaves_end_the_wait
     assert model.communication_.totals["messages_up"] == before + 1  # nobody sends again
     expected = svd_of(np.concatenate([X, X[:20], X[:20], X[20:30]]))[1]
     assert_allclose(model.singular_values_, expected[:3], rtol=1e-12)
+
+
+def test_a_client_that_joins_named_sites_has_a_name():
+    X = far_rows(300)
+    sites = [Subspace.from_rows(X[i::3])._replace(site=name) for i, name in enumerate("abc")]
+    model = FederatedPCA.from_subspaces(sites, 2)
+    model.partial_fit(X[:30], clients=np.repeat(["a", "b", "c"], 10))
+    for start in 30, 40:
+        model.partial_fit(X[start : start + 10], clients=["d"] * 10)
+    assert {label: sent.site for label, sent in model.summaries_.items()} == {
+        name: name for name in "abcd"
+    }
