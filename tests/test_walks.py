@@ -33,7 +33,7 @@ StreamingPCA(3) | partial_fit | 14 | 100
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 26 | 259
 FederatedPCA(3, random_state=0) | fit | 27 | 634
 FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 33 | 618
-FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 36 | 879
+FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 36 | 877
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 24 | 426
 PersonalizedPCA(2, 1, random_state=0) | fit | 34 | 7103
 DistributedPCA(3) | fit | 19 | 258

@@ -151,10 +151,12 @@ class WaitingSite:
         return self.settled._replace(**changes)
 
     def __reduce__(self):
-        return _going_on, (self.estimator, self.whole)
+        return _going_on, (self.estimator, self.whole, self.buffer.room)
 
 
-def after_few(work: Any, site: Site | WaitingSite | None, X: Any) -> Site | WaitingSite | None:
+def after_few(
+    work: Any, site: Site | WaitingSite | None, X: Any, waits: bool = True
+) -> Site | WaitingSite | None:
     """A client after more rows, of which few wait for others; None where more is to be checked.
 
     Taken are rows of moderate size, in an array, after such rows, or of a new client. ``work`` is
@@ -162,7 +164,8 @@ def after_few(work: Any, site: Site | WaitingSite | None, X: Any) -> Site | Wait
     """
     if not isinstance(site, WaitingSite):
         site = site or work.start(X)
-        site = _waiting(work, State(site.summary, site.n_rows))
+        room = _room(work, X.shape[1]) if waits else 1
+        site = _waiting(work, State(site.summary, site.n_rows), room)
     if site is None or type(X) is not np.ndarray or X.dtype != site.buffer.dtype:
         return None
     longer = site.stream.with_rows(X, None)
@@ -175,26 +178,31 @@ def after_few(work: Any, site: Site | WaitingSite | None, X: Any) -> Site | Wait
     if longer is None and not is_bounded(X.ravel()):
         return None
     state = after_rows(work.stream, X, site.whole) if longer is None else longer.after(work.stream)
-    return _going_on(work, state, site.k)
+    return _going_on(work, state, site.buffer.room, site.k)
 
 
-def _going_on(work: Any, state: State, k: int = 0) -> Site | WaitingSite:
-    return _waiting(work, state, k) or work.sent(state)
+def _going_on(work: Any, state: State, room: int, k: int = 0) -> Site | WaitingSite:
+    return _waiting(work, state, room, k) or work.sent(state)
 
 
-def _waiting(work: Any, state: State, k: int = 0) -> WaitingSite | None:
+def _waiting(work: Any, state: State, room: int, k: int = 0) -> WaitingSite | None:
     """A client whose rows may wait; None where sums of moderate rows may overflow.
 
     Of k directions that it had before none is lost.
     """
-    summary, d, sizes = state.subspace, state.subspace.n_features, work.stream._sizes
+    summary = state.subspace
     if summary.column_scatter is None or not summary.centered or not has_bounds(state):
         return None
     used = summary.column_scatter > 0
     k = k if k and k == _most(work, used) else _directions(work, summary, used)
-    room = max(_WAITING_ENTRIES // d, d if sizes.keeps_all(d) else sizes.few(d))
-    room = min(sizes.block(d), room)
     return WaitingSite(work, stream_of(work.stream, state, None, room), k, used)
+
+
+def _room(work: Any, d: int) -> int:
+    """Rows from which on a client takes them."""
+    sizes = work.stream._sizes
+    least = d if sizes.keeps_all(d) else sizes.few(d)
+    return min(sizes.block(d), max(_WAITING_ENTRIES // d, least))
 
 
 def _most(work: Any, used: np.ndarray) -> int:

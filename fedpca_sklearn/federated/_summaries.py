@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
@@ -59,7 +59,8 @@ class Summarised:
 
     ``prototype`` is not fitted: it says how many directions are sent, ``max_keep`` or as ``keep``
     chooses, of which the first ``wanted`` will be read. ``knows_all``: a stream of as many
-    components keeps all directions.
+    components keeps all directions. ``waits``: the merge is made when it is read, and few rows of a
+    call may wait for it.
     """
 
     prototype: StreamingPCA
@@ -67,6 +68,7 @@ class Summarised:
     keep: Any
     wanted: int | None
     knows_all: bool
+    waits: bool
 
     @property
     def stream(self) -> StreamingPCA:
@@ -153,7 +155,7 @@ def fit_site(
             work, after = known or prototype, None
             goes_on = before is None or (known is not None and before.n_rows)
             if weight is None and method == "partial_fit" and goes_on:
-                after = after_few(work, before, X)
+                after = after_few(work, before, X, prototype.waits)
             return after or work.work(before, check_rows(X), weight)
         prototype = prototype.prototype
     if before is not None and isinstance(known, Summarised):
@@ -214,7 +216,8 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     asked = estimator.n_components
     wanted = int(asked) if is_integer(asked) and not adjusts(estimator) else None
     knows_all = d <= exact_dimension(wanted)
-    work = Summarised(estimator, *Sizes(estimator).kept(d), wanted, knows_all)
+    waits = method == "partial_fit" and _merges_later(pca, pca.merge)
+    work = Summarised(estimator, *Sizes(estimator).kept(d), wanted, knows_all, waits)
     return work if need_no_units(work, X) else estimator
 
 
@@ -307,11 +310,6 @@ def _sites(
         yield shards[i][0], Site(clients, n, summary)
 
 
-def fit_together(sites: Iterable[Any]) -> bool:
-    """Whether all summaries are made here of the same columns, so that they need no check."""
-    return all(isinstance(of.estimator, Summarised) and not of.summary.sites for of in sites)
-
-
 def merged_later(
     pca: Any, strategy: MergeStrategy, whole: Sequence[Subspace], n_rows: int, simple: bool
 ) -> LaterMerge | None:
@@ -320,9 +318,7 @@ def merged_later(
     Clients then send all that they know at once. ``simple``: their summaries are made here, and no
     subclass does more with rows.
     """
-    if not strategy._adds_up or pca._trust is not None or adjusts(pca):
-        return None
-    if isinstance(pca.n_components, str):
+    if pca._trust is not None or not _merges_later(pca, strategy):
         return None
     least, most = _USUAL_WEIGHTS
     for summary in whole:
@@ -331,6 +327,12 @@ def merged_later(
         if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
             return None
     return LaterMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
+
+
+def _merges_later(pca: Any, merge: MergeStrategy | None) -> bool:
+    """Whether the merge adds up what all clients send at once, by no rule that may refuse it."""
+    adds_up = merge is None or merge._adds_up
+    return adds_up and not isinstance(pca.n_components, str) and not adjusts(pca)
 
 
 def _opened(pca: Any) -> Summarised | None:
