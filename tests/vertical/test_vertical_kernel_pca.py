@@ -56,6 +56,14 @@ def assert_equal_up_to_signs(A, B, atol=1e-8):
     assert_allclose(A * signs, B, rtol=0, atol=atol)
 
 
+def assert_is_kernel_pca(pca, oracle, new=NEW, tol=1e-6, kernel_of_new=None):
+    """Values, vectors and coordinates of rows are those of another fit."""
+    assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, rtol=tol)
+    assert_equal_up_to_signs(pca.eigenvectors_, oracle.eigenvectors_, tol)
+    want = oracle.transform(new if kernel_of_new is None else kernel_of_new)
+    assert_equal_up_to_signs(pca.transform(new), want, tol)
+
+
 # --------------------------------------------------------------------------------- exact kernels
 
 
@@ -65,10 +73,8 @@ def assert_equal_up_to_signs(A, B, atol=1e-8):
 def test_exact_equals_kernel_pca(kernel, gamma, groups):
     parameters = {"kernel": kernel, "gamma": gamma, "degree": 2, "coef0": 0.5}
     pca, oracle = vertical(feature_groups=groups, **parameters), central(**parameters)
-    assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, rtol=1e-10)
-    assert_equal_up_to_signs(pca.eigenvectors_, oracle.eigenvectors_)
-    assert_equal_up_to_signs(pca.transform(NEW), oracle.transform(NEW))
-    assert_equal_up_to_signs(pca.transform(TRAIN), oracle.fit_transform(TRAIN))
+    for rows in (NEW, TRAIN):
+        assert_is_kernel_pca(pca, oracle, rows, 1e-8)
     assert pca.gamma_ == (1 / D if gamma is None else gamma)
     assert_allclose(clone(pca).fit_transform(TRAIN), pca.transform(TRAIN), atol=1e-10)
 
@@ -100,16 +106,10 @@ def test_all_components_of_a_kernel():
     [*((kernel, m) for kernel in KERNELS for m in (N, N + 5)), ("linear", D), ("poly", 66)],
 )
 def test_landmarks_that_span_the_space_are_enough(kernel, m):
-    columns = 10 if m == 66 else D
-    X, Z, parameters = TRAIN[:, :columns], NEW[:, :columns], {"kernel": kernel, "degree": 2}
-    parameters["gamma"] = 0.05
-    pca, oracle = (
-        vertical(X, n_landmarks=m, feature_groups=3, **parameters),
-        central(X, **parameters),
-    )
-    assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, rtol=1e-6)
-    assert_equal_up_to_signs(pca.eigenvectors_, oracle.eigenvectors_, 1e-6)
-    assert_equal_up_to_signs(pca.transform(Z), oracle.transform(Z), 1e-6)
+    columns, parameters = 10 if m == 66 else D, {"kernel": kernel, "degree": 2, "gamma": 0.05}
+    X = TRAIN[:, :columns]
+    pca = vertical(X, n_landmarks=m, feature_groups=3, **parameters)
+    assert_is_kernel_pca(pca, central(X, **parameters), NEW[:, :columns])
     assert m >= N or len(np.unique(pca.landmarks_)) == m
 
 
@@ -136,36 +136,26 @@ def test_landmarks_approximate_a_smooth_kernel():
 # ------------------------------------------------------------------- clients' own eigenvectors
 
 
-@pytest.mark.parametrize(
-    ("kernel", "update"),
-    [
-        *[(kernel, "cumulative") for kernel in [*KERNELS, laplacian_kernel]],
-        *[(kernel, "original") for kernel in ("rbf", laplacian_kernel)],
-    ],
-)
-def test_one_client_is_kernel_pca(kernel, update):
-    parameters = {"kernel": kernel, "gamma": 0.05}
-    pca = vertical(feature_groups=1, aggregation=VFedPCA(1000, update=update), **parameters)
+@pytest.mark.parametrize("kernel", [*KERNELS, laplacian_kernel])
+def test_one_client_is_kernel_pca(kernel):
+    parameters, of_new = {"kernel": kernel, "gamma": 0.05}, None
+    oracle = None if kernel is laplacian_kernel else central(**parameters)
     if kernel is laplacian_kernel:
-        K, to_new = laplacian_kernel(TRAIN), laplacian_kernel(NEW, TRAIN)
-        oracle = central(K, kernel="precomputed")
-    else:
-        oracle, to_new = central(**parameters), NEW
-    assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, rtol=1e-6)
-    assert_equal_up_to_signs(pca.transform(NEW), oracle.transform(to_new), 1e-6)
+        oracle = central(laplacian_kernel(TRAIN), kernel="precomputed")
+        of_new = laplacian_kernel(NEW, TRAIN)
+    for update in ["cumulative", "original"][: 1 + (kernel in ("rbf", laplacian_kernel))]:
+        pca = vertical(feature_groups=1, aggregation=VFedPCA(1000, update=update), **parameters)
+        assert_is_kernel_pca(pca, oracle, kernel_of_new=of_new)
 
 
-@pytest.mark.parametrize(("kernel", "n_columns"), [("linear", 2), ("rbf", 4), ("poly", 4)])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly"])
 @pytest.mark.parametrize("update", ["cumulative", "original"])
-def test_no_component_is_invented(kernel, n_columns, update):
-    X = np.random.default_rng(0).standard_normal((20, n_columns))
+def test_no_component_is_invented(kernel, update):
+    X = np.random.default_rng(0).standard_normal((20, 2))
     if kernel != "linear":  # as few different rows as there are patterns of bits
-        X = (X[:, :2] > 0).astype(float)
-    groups = [[0], [1]] if X.shape[1] == 2 else 2
-    method = VFedPCA(update=update)
-    pca = VerticalFederatedKernelPCA(
-        8, feature_groups=groups, kernel=kernel, aggregation=method, random_state=0
-    ).fit(X)
+        X = (X > 0).astype(float)
+    method = {"kernel": kernel, "aggregation": VFedPCA(update=update)}
+    pca = vertical(X, 8, feature_groups=2, **method)
     U = pca.eigenvectors_[:, pca.eigenvalues_ > 0]
     # each column has two values (or is one direction): its centred kernel has rank one
     assert 1 <= U.shape[1] <= 2
@@ -176,10 +166,8 @@ def test_no_component_is_invented(kernel, n_columns, update):
 @pytest.mark.parametrize("update", ["cumulative", "original"])
 def test_rows_of_any_scale(scale, update):
     X = np.random.default_rng(0).standard_normal((30, 4))
-    model = VerticalFederatedKernelPCA(
-        2, kernel="linear", aggregation=VFedPCA(200, update=update), random_state=0
-    )
-    plain, scaled = clone(model).fit(X), clone(model).fit(scale * X)
+    options = {"kernel": "linear", "aggregation": VFedPCA(200, update=update)}
+    plain, scaled = vertical(X, 2, **options), vertical(scale * X, 2, **options)
     assert_allclose(scaled.eigenvalues_ / scale**2, plain.eigenvalues_, rtol=1e-9)
     assert_allclose(scaled.transform(scale * X) / scale, plain.transform(X), rtol=1e-6, atol=1e-9)
 
@@ -198,9 +186,7 @@ def test_neighbours_find_what_a_server_finds(topology, aggregation, projection):
     server, model = vertical(**options), vertical(**options, topology=topology)
     assert server.disagreement_ == 0
     assert model.disagreement_ < 1e-7
-    assert_allclose(model.eigenvalues_, server.eigenvalues_, rtol=1e-6)
-    assert_equal_up_to_signs(model.eigenvectors_, server.eigenvectors_, 1e-6)
-    assert_equal_up_to_signs(model.transform(NEW), server.transform(NEW), 1e-6)
+    assert_is_kernel_pca(model, server)
 
 
 def test_neighbours_send_the_kernel_in_each_exchange():
@@ -244,25 +230,23 @@ def test_raw_columns_stay_with_their_clients(aggregation, projection):
 
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])
 def test_exact_server_sees_only_the_sum(kernel, monkeypatch):
-    received, sent = [], []
-    receive = PerfectChannel.receive
+    sent, receive = [], PerfectChannel.receive
 
     def spy(self, messages, rng):
-        messages = list(messages)
-        sent.extend(np.array(message) for message in messages)
-        total, count = receive(self, messages, rng)
-        received.append(total.copy())
+        sent.append([np.array(message) for message in messages])
+        total, count = receive(self, iter(sent[-1]), rng)
+        assert_allclose(total, np.sum(sent[-1], axis=0), atol=1e-10)
         return total, count
 
     monkeypatch.setattr(PerfectChannel, "receive", spy)
     pca = vertical(kernel=kernel, feature_groups=4)
-    assert len(received) == 1
-    assert [message.shape for message in sent] == [(N, N)] * 4
-    assert_allclose(received[0], np.sum(sent, axis=0), atol=1e-10)
+    ((*messages,),) = sent
+    assert [message.shape for message in messages] == [(N, N)] * 4
     if kernel == "rbf":
-        assert_allclose(received[0], ((TRAIN[:, None] - TRAIN[None]) ** 2).sum(axis=2), atol=1e-10)
+        squares = ((TRAIN[:, None] - TRAIN[None]) ** 2).sum(axis=2)
+        assert_allclose(np.sum(messages, axis=0), squares, atol=1e-10)
     for array in arrays_in(vars(pca)):
-        assert not any(np.array_equal(array, message) for message in sent)
+        assert not any(np.array_equal(array, message) for message in messages)
 
 
 # ------------------------------------------------------------------------------- edge inputs
@@ -312,15 +296,11 @@ def test_edges_are_defined(X, kernel, aggregation, projection, landmarks):
 def test_rounding_errors_of_a_kernel_are_no_components():
     noise = np.random.RandomState(0).choice([-1.0, 0.0, 1.0], (N, N))
     K = 1e6 + np.spacing(1e6) * np.sign(noise + noise.T)
-    values, _, _, turn = exact_kernel_pca(K.copy(), 3)
-    assert_array_equal(values, 0)
-    assert_array_equal(turn, 0)
-    values, _, _, turn = nystroem_kernel_pca(K[:, :9], np.arange(9), 3)
-    assert_array_equal(values, 0)
-    assert_array_equal(turn, 0)
     pca = vertical(kernel=lambda X, Y: K, aggregation=VFedPCA())
-    assert_array_equal(pca.eigenvalues_, 0)
-    assert_array_equal(pca.transform(TRAIN), 0)
+    exact = exact_kernel_pca(K.copy(), 3)[::3]
+    some = nystroem_kernel_pca(K[:, :9], np.arange(9), 3)[::3]
+    for array in (*exact, *some, pca.eigenvalues_, pca.transform(TRAIN)):
+        assert_array_equal(array, 0)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])

@@ -111,10 +111,8 @@ def algorithms(
     for _ in range(T):
         alpha, a = np.zeros(p), np.zeros((n, p))
         for i, X in enumerate(data):
-            A, v = (
-                left[i] @ matrix(X) @ left[i].T,
-                unit(U[:, i] if warm and U is not None else starts[i]),
-            )
+            A, v = left[i] @ matrix(X) @ left[i].T, starts[i]
+            v = unit(U[:, i] if warm and U is not None else v)
             for _ in range(L):
                 v = unit(A @ v)  # eq. 5
             alpha[i], a[:, i] = (A @ v) @ v, v  # eq. 6
@@ -201,28 +199,12 @@ def test_every_mode_is_the_papers_algorithm_of_kernels(
     if update.endswith("_columns"):
         factors = [X[:, g] for g in GROUPS]
         matrix = of_columns if center else partial(rbf_kernel, gamma=gamma)
-    U, w = algorithms(
-        factors,
-        start_of(20),
-        T,
-        25,
-        heard,
-        scaling=scaling,
-        sizes=sizes,
-        matrix=matrix,
-        **options,
-    )
-    model = VerticalFederatedKernelPCA(
-        1,
-        feature_groups=GROUPS,
-        gamma=gamma,
-        center=center,
-        projection=projection,
-        aggregation=VFedPCA(25, T, weight_scaling=scaling, exchange=exchange, **options),
-        topology=TOPOLOGIES[topology],
-        random_state=0,
-        n_jobs=2 if T == 3 else None,
-    ).fit(X)
+    method = VFedPCA(25, T, weight_scaling=scaling, exchange=exchange, **options)
+    options |= {"scaling": scaling, "sizes": sizes, "matrix": matrix}
+    U, w = algorithms(factors, start_of(20), T, 25, heard, **options)
+    given = {"gamma": gamma, "center": center, "topology": TOPOLOGIES[topology]}
+    given |= {"projection": projection, "aggregation": method, "n_jobs": 2 if T == 3 else None}
+    model = VerticalFederatedKernelPCA(1, feature_groups=GROUPS, random_state=0, **given).fit(X)
     own = getattr(model, "client_vectors_", [model.eigenvectors_] * 5)
     same(np.concatenate(own, axis=1), U)
     assert_allclose(model.client_weights_[:, 0], w / w.max(), atol=1e-7)
@@ -231,23 +213,22 @@ def test_every_mode_is_the_papers_algorithm_of_kernels(
     scores = model.transform(X)[:, 0]
     assert_allclose(model.fit_transform(X)[:, 0], scores, atol=1e-10)
     if projection == "samples":
-        each = [wi * K @ u for wi, K, u in zip(w, kernels, U.T, strict=True)]
-        want = sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0])
-        each = []
-        for g, wi, u in zip(GROUPS, w, U.T, strict=True):
-            K, k = rbf_kernel(X[:, g], gamma=gamma), rbf_kernel(new[:, g], X[:, g], gamma=gamma)
-            if center:
-                k = k - k.mean(axis=1)[:, None] - K.mean(axis=0) + K.mean()
-            each.append(wi * k @ u)
-        same(model.transform(new)[:, 0], sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0]))
+        for rows_ in (X, new):
+            each = []
+            for g, wi, u in zip(GROUPS, w, U.T, strict=True):
+                K, k = (rbf_kernel(Y[:, g], X[:, g], gamma=gamma) for Y in (X, rows_))
+                if center:
+                    k = k - k.mean(axis=1)[:, None] - K.mean(axis=0) + K.mean()
+                each.append(wi * k @ u)
+            want = sum(each) / w.sum() / np.sqrt(model.eigenvalues_[0])
+            same(model.transform(rows_)[:, 0], want)
     else:  # Z = U^T X, rows then projected on it
         Z = X - X.mean(axis=0) * center
         part = np.empty(13)
         for g, u in zip(GROUPS, U.T, strict=True):
             part[g] = Z[:, g].T @ u
         same(model.components_[0], unit(part))
-        want = Z @ unit(part)
-    same(scores, want)
+        same(scores, Z @ unit(part))
 
 
 @every_update
@@ -463,12 +444,12 @@ def test_gamma_of_clients_and_below_zero_for_sigmoid_alone(kernel):
 def test_the_sign_of_gamma_in_eq_12():
     X = np.random.default_rng(0).standard_normal((40, 24))
     options = {"kernel": "sigmoid", "feature_groups": 4, "random_state": 0}
-    printed = {**options, "gamma": -0.01, "coef0": 0.5}
-    agreed = VerticalFederatedKernelPCA(1, center=False, aggregation=VFedPCA(), **printed).fit(X)
+    options |= {"gamma": -0.01, "coef0": 0.5, "aggregation": VFedPCA()}
+    agreed = VerticalFederatedKernelPCA(1, center=False, **options).fit(X)
     assert (agreed.client_weights_ > 0).all()
     # centred it is nearly negative: no client has a weight
     for aggregation in VFedPCA(), "paper":
         with pytest.warns(UserWarning, match="no client's leading eigenvalue is positive"):
-            none = VerticalFederatedKernelPCA(1, aggregation=aggregation, **printed).fit(X)
+            none = agreed.set_params(center=True, aggregation=aggregation).fit(X)
         assert_array_equal(none.client_weights_, 0)
         assert_array_equal(none.transform(X), 0)
