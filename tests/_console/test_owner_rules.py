@@ -174,26 +174,25 @@ def test_without_a_log_nothing_is_answered(run, question, monkeypatch, where):
     assert "nothing is answered without one, --log FILE says where it is" in message
 
 
-def test_a_log_that_was_changed_refuses_everything(run, question):
-    def command(number):
-        return question(number), "rows.csv", "--log", "site.log", "-o", f"{number}.answer"
+def test_a_log_that_was_changed_and_other_files_refuse_everything_and_stay(run, question):
+    """A log that is not whole is cut by nobody."""
+
+    def command(number, log="site.log"):
+        return question(number), "rows.csv", "--log", log, "-o", f"{number}.answer"
 
     assert run("answer", *command(0))[0] == 0
-    log = Path("site.log")
+    log, table = Path("site.log"), Path("rows.csv").read_bytes()
     whole = log.read_bytes()
-    log.write_bytes(whole.replace(b'"summary"', b'"summery"', 1))
-    assert "the log of the site is not what was written" in refusal(run, *command(1))
-    log.write_bytes(whole[: whole.index(b"\n") + 1])
-    assert "the log of the site is not what was written" in refusal(run, *command(2))
+    for number, (file, content) in enumerate(
+        [
+            ("site.log", whole.replace(b'"summary"', b'"summery"', 1)),
+            ("site.log", whole[: whole.index(b"\n") + 1]),
+            ("rows.csv", table),
+        ]
+    ):
+        Path(file).write_bytes(content)
+        why = refusal(run, *command(number + 1, file))
+        assert "the log of the site is not what was written" in why
+        assert Path(file).read_bytes() == content
     log.write_bytes(whole)
-    assert run("answer", *command(3))[0] == 0
-
-
-def test_other_files_are_no_logs_and_stay(run, question):
-    """A log that is not whole is cut by nobody."""
-    before = Path("rows.csv").read_bytes()
-    as_csv("others.csv")
-    for number, file in enumerate(["rows.csv", "others.csv"]):
-        command = question(number), "others.csv", "-o", f"{number}.answer", "--log", file
-        assert "the log of the site is not what was written" in refusal(run, *command)
-        assert Path(file).read_bytes() == before
+    assert run("answer", *command(4))[0] == 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -106,27 +107,26 @@ def test_a_ledger_at_the_prompt(ask, run):
     assert Subspace.load("study/model.subspace").privacy.epsilon == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "says", "where"),
-    [
-        (["--site", "b"], "it is for site 'a', not 'b'", "error"),
-        (["--site", " "], "--site must be a name, got ' '", "error"),
-        (["--secure", "3"], "the site takes part in secure sums only", "error"),
-        (["--allow", "nobody"], "--allow must name estimators of fedpca_sklearn, got", "error"),
-        # in the answer, for the coordinator to read
-        (["--allow", "FederatedPCA"], "estimator must be FederatedPCA, got FederatedPower", "out"),
-        (["--estimator", "FederatedPowerPCA(3)"], "n_components is 3, got 2", "out"),
-    ],
-)
-def test_what_a_site_refuses(options, says, where, ask, run):
+# Options | words of the error; "out": in the answer, for the coordinator to read
+REFUSED = """
+--site b | it is for site 'a', not 'b'
+--site " " | --site must be a name, got ' '
+--secure 3 | the site takes part in secure sums only
+--allow nobody | --allow must name estimators of fedpca_sklearn, got
+--allow FederatedPCA | estimator must be FederatedPCA, got FederatedPower | out
+--estimator FederatedPowerPCA(3) | n_components is 3, got 2 | out
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_a_site_refuses(line, ask, run):
     ask()
-    command = "answer", "study/0001.a.question", "a.csv", "-o", "out", *options
-    if where == "error":
-        assert says in refused(run, *command)
-        return
-    code, out, _ = run(*command, "--state", "state")
-    assert code == 1
-    assert says in out
+    options, says, *out = line.split(" | ")
+    command = "answer", "study/0001.a.question", "a.csv", "-o", "out", *shlex.split(options)
+    if out:
+        code, told, _ = run(*command, "--state", "state")
+        assert code == 1
+    assert says in (told if out else refused(run, *command))
 
 
 @pytest.mark.filterwarnings("default:Fitted without")
