@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 from golden_cases import made
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     GROUSE,
@@ -158,30 +157,3 @@ def test_sparse_rows_and_single_precision_reach_the_estimator():
     assert_allclose(sparse.errors, dense.errors, rtol=1e-4)
     V, mean = (a.astype(float) for a in (Watching(3).fit(X).components_, X.mean(axis=0)))
     assert_allclose(dense.errors[-1], left(X.astype(float), V, mean) / 200, rtol=1e-4)
-
-
-SIZES = "{} must be an integer of at least 1, got {!r}"
-
-
-@pytest.mark.parametrize(
-    ("model", "rows", "options", "error", "words"),
-    [
-        *(
-            (StreamingPCA(2), [np.eye(9)], {name: value}, ValueError, SIZES.format(name, value))
-            for name, value in (("batch_size", 0), ("n_checkpoints", 2.5), ("batch_size", "all"))
-        ),
-        ({}, [np.eye(9)], {}, TypeError, "estimator must have partial_fit, got "),
-        (PCA(2), [np.eye(9)], {}, TypeError, "estimator must have partial_fit, got "),
-        (GROUSE(3), [np.full((9, 4), np.nan)], {}, ValueError, r"X contains NaN.* give X_full"),
-        (
-            GROUSE(3),
-            [np.eye(9), np.eye(9)[:2]],
-            {},
-            ValueError,
-            r"X_full must have the shape of X, \(9, 9\)",
-        ),
-    ],
-)
-def test_what_cannot_be_evaluated_is_refused(model, rows, options, error, words):
-    with pytest.raises(error, match=words):
-        evaluate_stream(model, *rows, **options)

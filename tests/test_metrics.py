@@ -177,38 +177,3 @@ def test_the_best_of_equal_directions_is_found(n):
     assert excess_error(X, V) <= 1e-12
     V[2] = n**-0.5  # the mean's direction explains nothing
     assert_allclose(excess_error(X, V), (n - 3) / (n - 4) - 1, rtol=1e-9)
-
-
-DISTANCE, ERRORS = [subspace_distance], [excess_error, reconstruction_error]
-
-
-@pytest.mark.parametrize(
-    ("functions", "arguments", "message"),
-    [
-        (DISTANCE, (np.eye(2, 4), np.eye(2, 5)), "columns, got 4 and 5"),
-        (DISTANCE, (np.ones((5, 3)), np.eye(2, 3)), r"A must have at most .*\(5, 3\)"),
-        (DISTANCE, (np.eye(2, 3), np.ones((5, 3))), r"B must have at most .*\(5, 3\)"),
-        (DISTANCE, (np.ones(4), np.eye(2, 4)), "2D array"),
-        (DISTANCE, (np.eye(2, 4), [[1, np.nan, 0, 0]]), "B contains NaN"),
-        (DISTANCE, (np.ones((0, 4)), np.eye(2, 4)), "0 sample"),
-        (ERRORS, (np.ones((5, 3)), np.eye(2, 4)), "components.*(3|4)"),
-        (ERRORS, (np.ones((5, 3)), np.ones((4, 3))), r"components must have at most .*\(4, 3\)"),
-        (ERRORS, (np.ones((5, 3)), np.eye(2, 3), np.zeros(2)), "mean"),
-        (ERRORS, (np.ones((5, 3)), np.eye(2, 3), np.nan), "mean"),
-        (ERRORS, (np.full((5, 3), np.nan), np.eye(2, 3)), "X contains NaN"),
-        (ERRORS, (np.ones((5, 3)), [[np.inf, 0, 0]]), "components contains inf"),
-    ],
-)
-def test_bad_arguments_are_named(functions, arguments, message):
-    for function in functions:
-        with pytest.raises(ValueError, match=message):
-            function(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [("cos", "metric must be one of .*'cos'"), ("euclidean", "equal dimension, got dimensions 2")],
-)
-def test_a_metric_that_cannot_be_is_named(metric, message):
-    with pytest.raises(ValueError, match=message):
-        subspace_distance(np.eye(2, 4), np.eye(3, 4), metric=metric)

@@ -59,25 +59,6 @@ def test_a_merge_names_the_position_and_the_site(kind, at, strategy):
             FederatedPCA.from_subspaces(files, 1, merge=strategy)
 
 
-def test_summaries_that_cannot_be_merged_are_named_with_what_is_wrong():
-    a, b, c = Subspace.empty(3), Subspace.empty(4), Subspace.empty(3, centered=False)
-    heavy = {"weights": [1, 1e10]}
-    for parts, options, error, words in [
-        (summaries(EXTREMES["mean"]), {}, ValueError, r"=5, scatter=1 and a mean of up to 1e\+155"),
-        (
-            of_sites(summaries({}, n_samples=1e300)[:2]),
-            heavy,
-            ValueError,
-            r"^subspaces\[1\] \(site 'south'\): weight=.*too large",
-        ),
-        (of_sites([a, b]), {}, ValueError, r"subspaces\[1\] \(site 'south'\) has 4 features"),
-        (of_sites([a, c]), {}, ValueError, r"all not centred.*\(site 'south'\)"),
-        ([a, 5], {}, TypeError, r"got int as subspaces\[1\]"),
-    ]:
-        with pytest.raises(error, match=words):
-            merge_subspaces(parts, **options)
-
-
 CLIENTS = np.repeat(["a", "b", "c"], 20)
 
 

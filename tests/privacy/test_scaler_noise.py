@@ -21,7 +21,6 @@ from fedpca_sklearn import (
     FedPowerNoise,
     PrivacyBudgetError,
     PrivacyLedger,
-    Subspace,
     make_spiked,
     subspace_distance,
 )
@@ -135,18 +134,6 @@ def test_what_was_released_stays_charged_after_an_error():
     with pytest.raises(ValueError, match="sample_weight"):
         scaler_of(FREE).fit(rows[:60], sample_weight=np.ones(60))
     assert not hasattr(FederatedScaler().fit(rows[:60]), "privacy_spent_")
-
-
-def test_summaries_have_no_private_scales():
-    summary = Subspace.from_rows(rows_of(50), 0)
-    with pytest.raises(ValueError, match="mechanism must be None for summaries"):
-        FederatedScaler.from_subspaces([summary], mechanism=FREE)
-
-
-@pytest.mark.parametrize("bounds", [(1.0, 1.0), (0.0, 1.0), 3.0, (1.0, inf)])
-def test_wrong_bounds_are_refused(bounds):
-    with pytest.raises(ValueError, match="bounds"):
-        scaler_of(ScalerNoise(1.0, 1e-5, bounds=bounds)).fit(rows_of(10))
 
 
 # ------------------------------------------------------------------------------ what it finds

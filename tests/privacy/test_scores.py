@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from privacy_helpers import inf, mostly_noise
-from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -82,15 +81,6 @@ def test_counts_are_a_line_in_the_ledger_of_their_client(tmp_path):
         counts_of(ledger=ledger, client="a")
     counts_of(ledger=ledger, client="b")
     assert set(ledger.spent(1e-5)) == {"a", "b"}
-
-
-def test_what_is_not_private_is_refused():
-    with pytest.raises(ValueError, match="fitted with a mechanism, got mechanism=None"):
-        private_scores(FederatedPCA(2).fit(X), X, PRIVATE)
-    with pytest.raises(ValueError, match="fitted with a mechanism"):
-        private_scores(PCA(2).fit(X), X, PRIVATE)
-    with pytest.raises(ValueError, match=r"components must be two of 0 to 2, got \(0, 3\)"):
-        counts_of(components=(0, 3))
 
 
 def test_the_display_shows_what_is_above_the_noise():
