@@ -517,34 +517,25 @@ def test_components_are_drawn(run, monkeypatch):
 # ------------------------------------------------------------------------------ plans
 
 
-@pytest.mark.parametrize(
-    ("code", "options", "n_components", "spectrum"),
-    [
-        ("AnalyzeGauss(1.0, 1e-5, row_norm=4.0)", ["-n", "3", "--spectrum", "9,4,1,.1"], 3, True),
-        ("AnalyzeGauss(1.0, 1e-5, row_norm=PrivateNorm(bounds=(0.1, 100.0), share=0.1))", [], 2, 0),
-    ],
-)
-def test_a_plan_is_that_of_the_mechanism(run, code, options, n_components, spectrum):
+@pytest.mark.filterwarnings("default::fedpca_sklearn.privacy.PrivacyBoundWarning")
+@pytest.mark.parametrize("options", [["-n", "3", "--spectrum", "9,4,1,.1"], []])
+def test_a_plan_is_that_of_the_mechanism(run, options):
+    norm = "4.0" if options else "PrivateNorm(bounds=(0.1, 100.0), share=0.1)"
+    code = f"AnalyzeGauss(1.0, 1e-5, row_norm={norm})"
     mechanism = eval(code, {"AnalyzeGauss": AnalyzeGauss, "PrivateNorm": PrivateNorm})
-    values = [9, 4, 1, 0.1] if spectrum else None
-    plan = mechanism.plan(5000, 20, n_components, spectrum=values)
-    command = "plan", code, "--rows", "5000", "--columns", "20", *options
+    given = {"n_components": 3, "spectrum": [9, 4, 1, 0.1]} if options else {"n_components": 2}
+    plan = mechanism.plan(5000, 20, **given)
+    command = "plan", code, "--columns", "20", *options, "--rows"
     names = "epsilon", "error", "n_components_above_noise"
     plans = [{name: getattr(p, name) for name in names} for p in (plan.half, plan, plan.twice)]
-    assert printed(run, *command, "--json")["plans"] == plans
-    lines = printed(run, *command).splitlines()
+    assert printed(run, *command, "5000", "--json")["plans"] == plans
+    lines = printed(run, *command, "5000").splitlines()
     assert lines[0] == "5000 rows, 20 columns, delta 1e-05"
     assert lines[3].split()[:2] == ["1", f"{plan.error:.3f}"]
     assert [line.split()[0] for line in lines[2:]] == ["0.5", "1", "2"]
-
-
-@pytest.mark.filterwarnings("default::fedpca_sklearn.privacy.PrivacyBoundWarning")
-def test_too_few_rows_for_a_search_are_named(run):
-    private = "AnalyzeGauss(1.0, 1e-5, row_norm='private', center=PrivateCenter(share=0.2))"
-    code, _, err = run("plan", private, "--rows", "200", "--columns", "10")
-    assert code == 0
-    assert err.count("warning: A private search may take any norm of so few rows") == 2
-    printed(run, "plan", private, "--rows", "5000", "--columns", "10")
+    if not options:
+        code, _, err = run(*command, "200")
+        assert (code, err.count("warning: A private search may take any norm")) == (0, 1)
 
 
 # ------------------------------------------------------------------------------ JSON and codes

@@ -6,7 +6,6 @@ the rows against every number of a fitted estimator.
 
 from functools import partial
 
-import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -166,22 +165,6 @@ def test_the_same_seed_in_two_fits_gives_a_row_away():
     old, new = clipped_by_hand(X, row_norm)[7], clipped_by_hand(Y, row_norm)[7]
     want = np.outer(old, old) - np.outer(new, new)
     assert_allclose(released[0] - released[1], want, atol=1e-9)
-
-
-@every_mechanism
-@every_trust
-def test_results_repeat_with_the_seed_on_threads_and_processes(kind, trust):
-    X = rows()
-    options = {"n_rounds": 4, "acceleration": None} if kind is FedPowerNoise else {}
-    model = model_of(kind(1.0, 1e-3, 3.0, trust=trust), 2, n_clients=3, **options)
-    here, threads = (clone(model).set_params(n_jobs=n).fit(X) for n in (1, 2))
-    with joblib.parallel_config(backend="loky", n_jobs=2):
-        processes = clone(model).fit(X)
-    for same in (threads, processes):
-        assert_allclose(same.components_, here.components_, atol=1e-12)
-        assert_allclose(same.mean_, here.mean_, atol=1e-12)
-    other = clone(model).set_params(random_state=1).fit(X)
-    assert np.abs(other.mean_ - here.mean_).min() > 1e-9
 
 
 @pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
