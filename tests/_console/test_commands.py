@@ -19,7 +19,6 @@ from console_helpers import (
     FILES,
     NAMES,
     PARTS,
-    WRITERS,
     X,
     as_csv,
     assert_is_of,
@@ -206,23 +205,6 @@ def test_a_command_that_is_none_exits_with_2(run, command, capsys):
 
 
 # ------------------------------------------------------------------------------ columns by name
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet", "h5ad"])
-def test_from_files_of_sites_to_scores(kind, run):
-    """The whole way, with columns in other orders, beside scikit-learn on the pooled rows."""
-    orders = ([0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2])
-    for order, (name, rows) in zip(orders, PARTS.items(), strict=True):
-        WRITERS[kind](f"{name}.{kind}", rows[:, order], [NAMES[j] for j in order])
-        printed(run, "fit", f"{name}.{kind}", "-o", f"{name}.fed", "--site", name)
-    printed(run, "merge", *FILES, "-o", "model.fed", "--align")
-    assert_is_of(Subspace.load("model.fed"), X)
-    assert Subspace.load("model.fed").feature_names == tuple(NAMES)
-    for name in PARTS:
-        options = "-o", f"{name}.npy", "-n", "3"
-        printed(run, "transform", "model.fed", f"{name}.{kind}", *options)
-    found = np.concatenate([np.load(f"{name}.npy") for name in PARTS])
-    assert_scores(found, PCA(3).fit_transform(X))
 
 
 @pytest.mark.parametrize("n_components", [None, 4])

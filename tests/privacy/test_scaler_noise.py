@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -231,13 +230,3 @@ def test_one_norm_for_all_clients_suits_what_is_scaled(kind):
     ]
     assert errors[0] < 1.2 * errors[1] + 0.03
     assert errors[1] < 0.2
-
-
-def test_labels_of_clients_reach_both_steps():
-    X, labels = rows_of(2000), np.arange(2000) % 3
-    pipe = make_pipeline(
-        scaler_of(FREE), FederatedPCA(2, mechanism=AnalyzeGauss(inf, 1e-5, 2.0), random_state=0)
-    )
-    with sklearn.config_context(enable_metadata_routing=True):
-        pipe.fit(X, clients=labels)
-    assert pipe[0].clients_ == pipe[1].clients_ == [0, 1, 2]
