@@ -31,27 +31,29 @@ def in_binomial_margin(count, n, p):
     return np.all(np.abs(count - n * p) <= 5 * np.sqrt(n * p * (1 - p)))
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        partial(make_power_law, 20, 6),
-        lambda random_state: make_spiked(20, 6, random_state=random_state)[0],
-        *(
-            lambda random_state, m=m: small(model=m, random_state=random_state).low_rank
-            for m in MODELS
-        ),
-        lambda random_state: np.nan_to_num(
-            small(outliers=0.1, noise_std=0.1, random_state=random_state).X
-        ),
-        *(partial(partition_clients, LABELS, 4, method=method) for method in METHODS),
-    ],
-)
-def test_a_seed_decides_and_no_other_is_touched(made):
+SEEDED = """
+make_power_law(20, 6, random_state=seed)
+make_spiked(20, 6, random_state=seed)[0]
+small(model="walk", random_state=seed).low_rank
+small(model="rotation", random_state=seed).low_rank
+small(model="piecewise", random_state=seed).low_rank
+np.nan_to_num(small(outliers=0.1, noise_std=0.1, random_state=seed).X)
+partition_clients(LABELS, 4, random_state=seed)
+partition_clients(LABELS, 4, method="label", random_state=seed)
+partition_clients(LABELS, 4, method="dirichlet", random_state=seed)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", SEEDED)
+def test_a_seed_decides_and_no_other_is_touched(call):
+    def made(seed):
+        return eval(call, {**globals(), "seed": seed})
+
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    X = made(random_state=4)
-    assert_array_equal(made(random_state=4), X)
-    assert_array_equal(made(random_state=np.random.RandomState(4)), X)
-    assert any(np.any(made(random_state=seed) != X) for seed in range(3))
+    X = made(4)
+    assert_array_equal(made(4), X)
+    assert_array_equal(made(np.random.RandomState(4)), X)
+    assert any(np.any(made(seed) != X) for seed in range(3))
     assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
@@ -99,9 +101,6 @@ def test_spikes_are_found_as_random_matrix_theory_says(noise):
     cosines = (1 - g / spikes**2) / (1 + g / spikes)
     assert_allclose(np.sum(W[:3] * V, axis=1) ** 2, cosines, atol=5 / np.sqrt(n))
     assert eigenvalues[3] < 1.03 * noise * (1 + np.sqrt(g)) ** 2  # edge of the noise alone
-
-
-def test_no_noise_and_no_spikes_are_possible():
     X, V = make_spiked(50, 8, spikes=[3.0], noise_variance=0.0, random_state=1)
     assert_allclose(X - X @ V.T @ V, 0, atol=1e-12)
     X, V = make_spiked(50, 8, spikes=[], random_state=1)
@@ -130,20 +129,16 @@ def test_every_row_has_a_client_and_every_client_a_row(method, n, n_clients, con
         assert method == "dirichlet" or np.ptp(counts) <= 1
 
 
-def test_iid_clients_have_the_labels_of_all():
-    y = np.repeat(np.arange(4), 500)
-    clients = partition_clients(y, 5, random_state=0)
-    # hypergeometric: 400 of 2000 rows, 100 expected per label, variance below 75
-    assert np.abs(table_of(y, clients) - 100).max() <= 5 * np.sqrt(75)
-    assert np.any(np.diff(clients) < 0)  # shuffled, not contiguous
-
-
 @pytest.mark.parametrize("labels", [np.arange(10), np.array(list("abcdefghij"))])
-def test_label_clients_see_one_or_two_labels(labels):
+def test_clients_have_the_labels_of_all_or_one_or_two(labels):
     y = np.random.default_rng(1).permutation(np.repeat(labels, 60))
     for n_clients, most in ((10, 1), (13, 2)):
         table = table_of(y, partition_clients(y, n_clients, method="label", random_state=0))
         assert np.sum(table > 0, axis=1).max() == most
+    clients = partition_clients(np.sort(y), 5, random_state=0)
+    # hypergeometric: 120 of 600 rows, 12 expected per label, variance below 9
+    assert np.abs(table_of(np.sort(y), clients) - 12).max() <= 5 * np.sqrt(9)
+    assert np.any(np.diff(clients) < 0)  # shuffled, not contiguous
 
 
 def test_dirichlet_clients_are_alike_or_unlike_by_concentration():
@@ -303,13 +298,13 @@ def test_the_subspace_rotates_evenly(d, delta):
 
 def test_a_piecewise_constant_subspace_changes_at_its_points_only():
     stream = small(model="piecewise", change_points=CHANGES)
-    assert stream.change_points == CHANGES
     V = [stream.subspace_at(t) for t in range(200)]
     assert_array_equal(1 + np.flatnonzero([np.any(a != b) for a, b in pairwise(V)]), CHANGES)
     turns = [V[t - 1] @ V[t].T for t in CHANGES]
     assert_allclose(turns, [turns[0]] * 3, atol=1e-12)
-    assert small(model="piecewise").change_points == (100,)
-    assert small(model="piecewise", change_points=[]).change_points == small().change_points == ()
+    for made, points in ((stream, CHANGES), (small(model="piecewise"), (100,)), (small(), ())):
+        assert made.change_points == points
+    assert small(model="piecewise", change_points=[]).change_points == ()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -345,16 +340,12 @@ def test_a_walk_is_the_product_of_exponentials(d):
         assert_allclose(slow.subspace_at(t).T, scipy.linalg.expm(-0.05 * B) @ P, atol=1e-12)
 
 
-def changes_of(rows, k, size):
-    """Delta_j by its definition: sines between r-SVDs of consecutive full batches."""
-    P = [leading(rows[t : t + size], k) for t in range(0, len(rows) - size + 1, size)]
-    return np.array([np.linalg.norm(b - b @ a.T @ a, 2) for a, b in pairwise(P)])
-
-
 def test_changes_are_the_sines_between_leading_directions_of_full_batches():
     stream = small(delta=1e-3)
     for size in (10, 60, 200, 201):
-        want = changes_of(stream.low_rank, 3, size)
+        X = stream.low_rank
+        P = [leading(X[t : t + size], 3) for t in range(0, 201 - size, size)]
+        want = [np.linalg.norm(b - b @ a.T @ a, 2) for a, b in pairwise(P)]
         assert_allclose(stream.subspace_changes(size), want, rtol=1e-9)
 
 

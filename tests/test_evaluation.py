@@ -38,35 +38,30 @@ TRUNCATED = "StreamingPCA(3, block_size=30, oversampling=0, center=False)"
 def test_errors_are_those_of_all_rows_so_far_and_of_projections_that_are_kept(code, far):
     X = make_power_law(430, 20, alpha=1.0, random_state=0) + 0.3 + far
     stream = evaluate_stream(made(code), X, batch_size=40, n_checkpoints=5)
-    model, at, rest, n_rest, Yhat = made(code), 0, 0.0, 0, np.zeros((0, 20))
+    model, found, rest, n_rest, Yhat = made(code), [], 0.0, 0, np.zeros((0, 20))
     for start in range(0, 430, 40):
         batch, seen = X[start : start + 40], X[: start + 40]
         if start:
             rest += left(batch, model.components_, model.mean_)
             n_rest += len(batch)
-        model.partial_fit(batch)
-        V, centre = model.components_, model.mean_
+        V, centre = model.partial_fit(batch).components_, model.mean_
         kept = V[model.singular_values_ > 0]  # SPIRIT adds some at a batch's end
         Yhat = centre + (np.concatenate([Yhat, batch]) - centre) @ kept.T @ kept
-        if len(seen) != stream.n_samples[at]:
-            continue
-        mean = seen.mean(axis=0) if getattr(model, "center", True) else np.zeros(20)
-        assert stream.ranks[at] == len(V)
-        # squares are kept in a matrix: their rounding, and that of a mean of 1e6, is allowed for
-        for found, error, tol in [
-            (stream.errors, left(seen, V, centre) / len(seen), 1e-6),
-            (stream.best_errors, best(seen, len(V), mean) / len(seen), 1e-6),
-            (stream.prequential_errors, rest / (n_rest * 20), 1e-9),
-            (
-                stream.accumulated_errors,
-                np.sum((seen - Yhat) ** 2) / len(seen),
-                1e-6 if far else 1e-9,
-            ),
-        ]:
-            assert_allclose(found[at], error, rtol=tol)
-        rest, n_rest, at = 0.0, 0, at + 1
-    assert at == len(stream.n_samples) == 5
-    assert stream.n_samples[-1] == 430
+        if len(seen) in stream.n_samples:
+            n, mean = len(seen), seen.mean(axis=0) if getattr(model, "center", True) else 0.0
+            errors = left(seen, V, centre) / n, best(seen, len(V), mean) / n
+            kept_error = np.sum((seen - Yhat) ** 2) / n
+            found.append((n, len(V), *errors, rest / (n_rest * 20), kept_error))
+            rest, n_rest = 0.0, 0
+    n_samples, ranks, *errors = np.array(found).T
+    assert_array_equal(stream.n_samples, n_samples)
+    assert (len(n_samples), n_samples[-1]) == (5, 430)
+    assert_array_equal(stream.ranks, ranks)
+    # squares are kept in a matrix: their rounding, and that of a mean of 1e6, is allowed for
+    tolerances = 1e-6, 1e-6, 1e-9, 1e-6 if far else 1e-9
+    names = "errors", "best_errors", "prequential_errors", "accumulated_errors"
+    for name, expected, tol in zip(names, errors, tolerances, strict=True):
+        assert_allclose(getattr(stream, name), expected, rtol=tol)
     assert (np.diff(stream.seconds) > 0).all()
     assert_allclose(stream.excess, stream.errors / stream.best_errors - 1)
 

@@ -38,11 +38,11 @@ def direct_distance(A, B, metric):
 # -------------------------------------------------------------------- distances
 
 
+ANGLES = [[0.0], [0.3], [np.pi / 2] * 2, [0.2, 1.1], [0, 1e-5, 1.5], [1e-4], [1e-8], [1e-12]]
+
+
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    "angles",
-    [[0.0], [0.3], [np.pi / 2] * 2, [0.2, 1.1], [0, 1e-5, 1.5], [1e-4], [1e-8], [1e-12], [1e-15]],
-)
+@pytest.mark.parametrize("angles", [*ANGLES, [1e-15]])
 def test_a_distance_is_its_formula_in_the_principal_angles_whatever_the_bases(metric, angles):
     k, want = len(angles), METRICS[metric](angles)
     Q = random_basis(np.random.default_rng(0), 2 * k, 40)
@@ -132,16 +132,10 @@ def test_large_matrices_by_lanczos_agree_with_the_svd():
     assert_allclose(excess_error(X, V), error / best - 1, rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("container", "size", "dtype"),
-    [
-        (np.asarray, 1e4, "f8"),
-        (np.asarray, 1e8, "f8"),
-        (np.asarray, 1e3, "f4"),
-        (sp.csr_array, 1e4, "f8"),
-        (sp.csr_array, 1e8, "f8"),
-    ],
-)
+FAR = [(c, size, "f8") for c in (np.asarray, sp.csr_array) for size in (1e4, 1e8)]
+
+
+@pytest.mark.parametrize(("container", "size", "dtype"), [*FAR, (np.asarray, 1e3, "f4")])
 def test_a_huge_mean_does_not_cancel_and_float32_is_summed_in_float64(container, size, dtype):
     rng = np.random.default_rng(5)
     X = sparse_rows(rng, 80, 6)

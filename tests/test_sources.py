@@ -84,19 +84,11 @@ PARTS = np.split(X, 4)
 PAIRS = [(part, np.zeros(15)) for part in PARTS]
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        PARTS,
-        Sized(PARTS),
-        Indexed(PARTS),
-        deque(PARTS),
-        dict(zip("abcd", PARTS, strict=True)).values(),
-        Sized(PAIRS),
-        Indexed(PAIRS),
-    ],
-    ids=lambda batches: type(batches).__name__,
-)
+HELD = [PARTS, Sized(PARTS), Indexed(PARTS), deque(PARTS), dict(enumerate(PARTS)).values()]
+HELD += [Sized(PAIRS), Indexed(PAIRS)]
+
+
+@pytest.mark.parametrize("batches", HELD, ids=lambda batches: type(batches).__name__)
 def test_batches_of_a_known_number_are_taken(batches):
     assert_array_equal(joined(iter_batches(batches)), X)
     for code in ("StreamingPCA(2)", "SubspaceTracker(2, batch_size=9)"):

@@ -48,25 +48,21 @@ entries = st.one_of(st.floats(-1e5, 1e5), st.sampled_from([0.0, 1e-3, -1e4, 1e30
 
 @settings(max_examples=300)
 @given(
-    st.lists(entries, min_size=3, max_size=3),
-    st.lists(entries, min_size=3, max_size=3),
-    st.lists(entries, min_size=3, max_size=3),
+    st.lists(st.tuples(entries, entries, entries), min_size=3, max_size=3),
     st.lists(st.floats(1e-3, 1e4), min_size=3, max_size=3),
     st.booleans(),
 )
-def test_a_replaced_row_moves_sums_no_further_than_is_stated(row, other, point, w, one_scale):
+def test_a_replaced_row_moves_sums_no_further_than_is_stated(rows, w, one_scale):
     """Whatever a server chooses as point and lengths: counts sqrt(2 G), sums 2 sqrt(G)."""
-    mechanism = ScalerNoise(inf, 1e-5, one_scale=one_scale)
-    G, point = (1 if one_scale else 3), np.array(point)
-    for kind, more, moved in (("counts", (), math.sqrt(2 * G)), ("sums", (np.array(w[:G]),), 2)):
-        here, there = (
-            mechanism._message(
-                kind, np.array([X]), 0, point, *more, n_shares=1, rng=np.random.default_rng(0)
-            )
-            for X in (row, other)
-        )
+    mechanism, (*both, point) = ScalerNoise(inf, 1e-5, one_scale=one_scale), np.array(rows)
+    G = 1 if one_scale else 3
+    for kind, more, most in (
+        ("counts", (), math.sqrt(2 * G)),
+        ("sums", (np.array(w[:G]),), 2 * G**0.5),
+    ):
+        given = {"n_shares": 1, "rng": np.random.default_rng(0)}
+        here, there = (mechanism._message(kind, X[None], 0, point, *more, **given) for X in both)
         assert np.isfinite(here).all()
-        most = moved if kind == "counts" else moved * math.sqrt(G)
         assert np.linalg.norm(here - there) <= most * (1 + 1e-12)
 
 
@@ -101,21 +97,22 @@ def test_all_sums_together_cost_the_budget(noise, trust, one_scale, tmp_path):
 @pytest.mark.parametrize(("trust", "n_clients"), [("client", 1), ("sum", 4)])
 def test_noise_has_the_size_that_its_cost_is_stated_for(trust, n_clients):
     """mu^2 of Gaussian noise is (sensitivity / deviation)^2, with the deviation of all shares."""
-    mechanism = ScalerNoise(1.0, 1e-5, trust=trust)
-    X, d, budget, cost = np.zeros((1, 4)), 4, mu_of(1.0, 1e-5) ** 2, 0.0
-    given, at = {"n_shares": n_clients, "rng": np.random.default_rng(0)}, np.zeros(4)
+    mechanism, d, cost = ScalerNoise(1.0, 1e-5, trust=trust), 4, 0.0
+    given = {"n_shares": n_clients, "rng": np.random.default_rng(0)}
     for turn in range(3):
         for kind, more, moved in (("counts", (), 2 * d), ("sums", (np.ones(d),), 4 * d)):
-            exact = FREE._message(kind, X, turn, at, *more, **given)
-            asked = (kind, X, turn, at, *more)
-            drawn = [
-                sum(mechanism._message(*asked, **given) - exact for _ in range(n_clients))
-                for _ in range(max(30, 8000 // exact.size))
-            ]
-            of_noise = np.ravel(drawn)
+            asked = (kind, np.zeros((1, d)), turn, np.zeros(d), *more)
+            exact = FREE._message(*asked, **given)
+            of_noise = np.ravel(
+                [
+                    sum(mechanism._message(*asked, **given) - exact for _ in range(n_clients))
+                    for _ in range(max(30, 8000 // exact.size))
+                ]
+            )
             assert abs(of_noise.mean()) < 5 * of_noise.std() / math.sqrt(of_noise.size)
             cost += moved / of_noise.var()
-    assert_allclose(cost, budget, rtol=5 * math.sqrt(2 / 8000))  # five deviations of a variance
+    # five deviations of a variance
+    assert_allclose(cost, mu_of(1.0, 1e-5) ** 2, rtol=5 * math.sqrt(2 / 8000))
 
 
 def test_what_was_released_stays_charged_after_an_error():
@@ -126,10 +123,9 @@ def test_what_was_released_stays_charged_after_an_error():
         scaler.fit(rows)
     assert not hasattr(scaler, "scale_")
     scaler.fit(rows[:60])
-    with pytest.raises(ValueError, match="does not go on"):
-        scaler.partial_fit(rows[:60])
-    with pytest.raises(ValueError, match="does not go on"):
-        scaler.set_params(mechanism=None).partial_fit(rows[:60])
+    for mechanism in (scaler.mechanism, None):
+        with pytest.raises(ValueError, match="does not go on"):
+            scaler.set_params(mechanism=mechanism).partial_fit(rows[:60])
     with pytest.raises(ValueError, match="sample_weight"):
         scaler_of(FREE).fit(rows[:60], sample_weight=np.ones(60))
     assert not hasattr(FederatedScaler().fit(rows[:60]), "privacy_spent_")
@@ -211,22 +207,21 @@ def test_no_row_of_half_a_million_times_the_others_moves_a_scale():
 # ------------------------------------------------------------------------------ before a PCA
 
 
-@pytest.mark.parametrize("kind", ["one release", "rounds"])
+@pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
 def test_one_norm_for_all_clients_suits_what_is_scaled(kind):
     """The error is that behind scales that are known exactly, up to a fifth and some noise."""
     X, _ = make_spiked(40_000, 20, spikes=[16.0, 9.0], random_state=0)
     V = np.linalg.eigh(np.corrcoef(X.T))[1][:, :-3:-1].T
-    rows, noise = X * 10.0 ** np.linspace(-2, 3, 20) + 300, {"center": 0.0, "trust": "sum"}
-    noise |= {"epsilon": 2.0, "delta": 1e-6, "row_norm": math.sqrt(20)}
-    if kind == "rounds":
-        pca = FederatedPowerPCA(2, n_rounds=6, mechanism=FedPowerNoise(**noise))
+    rows = X * 10.0 ** np.linspace(-2, 3, 20) + 300
+    noise = kind(2.0, 1e-6, math.sqrt(20), center=0.0, trust="sum")
+    options = {"mechanism": noise, "n_clients": 4, "random_state": 0}
+    if kind is FedPowerNoise:
+        pca = FederatedPowerPCA(2, n_rounds=6, **options)
     else:
-        pca = FederatedPCA(2, mechanism=AnalyzeGauss(**noise))
-    pca.set_params(n_clients=4, random_state=0)
-    of_scales = ScalerNoise(2.0, 1e-6, trust="sum")
+        pca = FederatedPCA(2, **options)
     errors = [
         subspace_distance(make_pipeline(scaler, clone(pca)).fit(rows)[-1].components_, V)
-        for scaler in (scaler_of(of_scales, 4), FederatedScaler())
+        for scaler in (scaler_of(ScalerNoise(2.0, 1e-6, trust="sum"), 4), FederatedScaler())
     ]
     assert errors[0] < 1.2 * errors[1] + 0.03
     assert errors[1] < 0.2

@@ -145,16 +145,14 @@ def test_releases_are_weighted_by_their_noise():
 def test_the_edge_is_that_of_noise_beside_what_was_found():
     """Largest eigenvalue of both releases' noise, in directions that the first cannot tell."""
     shape, _ = a_shape(std=2.0)
-    std = 1.0
-    above = n_above(shape.values, shape.std)
+    above, turn = n_above(shape.values, shape.std), np.outer(shape.scales, shape.scales)
+    weights = shape._weights(np.diag(shape.scales**2 * shape.values), 1.0)[1]
     edges = []
     for seed in range(20):
-        N, first = noise(D, std, [seed, 0]), noise(D, shape.std, [seed, 1])
-        weights = shape._weights(np.diag(shape.scales**2 * shape.values), std)[1]
-        first = first * np.outer(shape.scales, shape.scales)
-        both = (N + weights * (first - N)) / np.outer(shape.scales, shape.scales)
+        N, first = noise(D, 1.0, [seed, 0]), noise(D, shape.std, [seed, 1]) * turn
+        both = (N + weights * (first - N)) / turn
         edges.append(np.linalg.eigvalsh(both[above:, above:])[-1])
-    expected = 2 * shape.noise(std) * math.sqrt(D - above)
+    expected = 2 * shape.noise(1.0) * math.sqrt(D - above)
     assert 0.8 < np.mean(edges) / expected < 1.05
 
 
@@ -163,28 +161,19 @@ def test_steep_spectra_need_less_noise(alpha, gain):
     """Beside the same norm in one release: less where variances differ, hardly more elsewhere."""
     X = power_law(5000, 60, alpha)
     V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2]
-    errors = [
-        np.mean(
-            [
-                subspace_distance(
-                    model_of(kind(1.0, 1e-5, "private"), 2, n_clients=1, random_state=run)
-                    .fit(X)
-                    .components_,
-                    V,
-                )
-                for run in range(6)
-            ]
-        )
-        for kind in (AnalyzeGauss, Once)
-    ]
-    assert errors[0] < gain * errors[1]
+
+    def error(kind, run):
+        model = model_of(kind(1.0, 1e-5, "private"), 2, n_clients=1, random_state=run)
+        return subspace_distance(model.fit(X).components_, V)
+
+    twice, once = (np.mean([error(kind, run) for run in range(6)]) for kind in (AnalyzeGauss, Once))
+    assert twice < gain * once
 
 
 def test_of_noise_alone_seldom_a_component_is_above_it():
     X = rng(7).standard_normal((1000, 30))
-    mechanism = AnalyzeGauss(0.5, 1e-5, "private")
+    model = model_of(AnalyzeGauss(0.5, 1e-5, "private"), 2, n_clients=1)
     above = [
-        model_of(mechanism, 2, n_clients=1, random_state=run).fit(X).n_components_above_noise_
-        for run in range(40)
+        model.set_params(random_state=run).fit(X).n_components_above_noise_ for run in range(40)
     ]
     assert sum(n > 0 for n in above) <= 6
