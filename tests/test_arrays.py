@@ -10,7 +10,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from device_helpers import (
-    ON_A_DEVICE,
     as_if_on_a_device,
     as_numpy,
     close,
@@ -189,7 +188,7 @@ def test_summaries_are_where_their_rows_are_and_their_messages_come_home(put):
 
 
 def test_fits_go_on_from_summaries_and_functions_take_them_where_they_are(put):
-    there, home = Subspace.from_rows(put(ROWS[:200])), Subspace.from_rows(ROWS[:200])
+    there, home = (Subspace.from_rows(hold(ROWS[:200])) for hold in (put, np.asarray))
     found, expected = (StreamingPCA.from_subspace(part, 3) for part in (there, home))
     close(found.components_, expected.components_)
     expected.partial_fit(ROWS[200:])
@@ -197,7 +196,7 @@ def test_fits_go_on_from_summaries_and_functions_take_them_where_they_are(put):
     federated = FederatedPCA.from_subspaces([there, there.update(put(ROWS[200:]))], 3)
     assert as_numpy(federated.transform(put(ROWS))).shape == (300, 3)
     close(federated.components_, as_numpy(federated.subspace_.components)[:3])
-    ours, theirs = parallel_analysis(found.subspace_), parallel_analysis(expected.subspace_)
+    ours, theirs = (parallel_analysis(model.subspace_) for model in (found, expected))
     assert ours.n_components == theirs.n_components
     assert_allclose(ours.thresholds, theirs.thresholds, rtol=1e-9)
     monitors = [SubspaceMonitor.from_estimator(model) for model in (found, expected)]
@@ -346,15 +345,14 @@ def test_float32_rows_far_from_zero_are_centred_in_two_steps(sizes, weighted):
 
 def test_tensors_that_numpy_cannot_read():
     with_gradients = torch.tensor(ROWS, requires_grad=True)
-    found = StreamingPCA(3).fit(with_gradients)
-    assert not found.transform(with_gradients).requires_grad
-    close(found.components_, StreamingPCA(3).fit(ROWS).components_)
-    close(
-        found.to_sklearn().transform(torch.asarray(ROWS)), as_numpy(found.transform(with_gradients))
-    )
     brain_floats = torch.tensor(ROWS).to(torch.bfloat16)
-    found = StreamingPCA(3).fit(brain_floats)
-    close(found.components_, StreamingPCA(3).fit(brain_floats.float().numpy()).components_)
+    for X, rows in (with_gradients, ROWS), (brain_floats, brain_floats.float().numpy()):
+        found = StreamingPCA(3).fit(X)
+        close(found.components_, StreamingPCA(3).fit(rows).components_)
+        Z = found.transform(X)
+        assert not Z.requires_grad
+        if X is with_gradients:
+            close(found.to_sklearn().transform(torch.asarray(ROWS)), as_numpy(Z))
 
 
 @pytest.mark.parametrize("code", ["StreamingPCA(3)", "DistributedPCA(3)", ESTIMATORS[5]])
@@ -371,18 +369,17 @@ def test_a_device_without_float64_gets_float32(code):
 
 
 def test_rows_on_a_device_are_checked_there_and_a_failure_changes_nothing():
-    whole = strict.asarray(np.arange(40).reshape(10, 4), device=ON_A_DEVICE)
-    pca = StreamingPCA(2).fit(whole)
+    pca = StreamingPCA(2).fit(on_strict(np.arange(40).reshape(10, 4)))
     close(pca.components_, StreamingPCA(2).fit(np.arange(40.0).reshape(10, 4)).components_)
     before = dict(vars(pca))
     for wrong, words in [
-        (strict.zeros((3,), device=ON_A_DEVICE), "Expected 2D array"),
-        (strict.zeros((0, 4), device=ON_A_DEVICE), "at least one row"),
-        (strict.zeros((3, 4), dtype=strict.complex64, device=ON_A_DEVICE), "real numbers"),
-        (strict.full((3, 4), float("inf"), device=ON_A_DEVICE), "infinity"),
-        (strict.full((3, 4), float("nan"), device=ON_A_DEVICE), "contains NaN"),
+        (on_strict(np.zeros(3)), "Expected 2D array"),
+        (on_strict(np.zeros((0, 4))), "at least one row"),
+        (on_strict(np.zeros((3, 4), complex)), "real numbers"),
+        (on_strict(np.full((3, 4), np.inf)), "infinity"),
+        (on_strict(np.full((3, 4), np.nan)), "contains NaN"),
         (torch.full((3, 4), float("nan")), "contains NaN"),
-        (strict.zeros((3, 5), device=ON_A_DEVICE), "X has 5 features, but StreamingPCA is exp"),
+        (on_strict(np.zeros((3, 5))), "X has 5 features, but StreamingPCA is exp"),
     ]:
         with pytest.raises(ValueError, match=words):
             pca.partial_fit(wrong)

@@ -31,16 +31,11 @@ def summaries(parts):
     return [Subspace.from_rows(part) for part in parts]
 
 
-def variances(X, k=2):
+def logs(X, k=2):
+    """Of variances, and of their shares of what they leave."""
     values = np.linalg.eigvalsh(np.cov(X.T))[::-1]
-    return np.concatenate(
-        [values[:k], values[:k] / values.sum(), np.cumsum(values)[:k] / values.sum()]
-    )
-
-
-def logs(X):
-    of = variances(X)
-    return np.concatenate([np.log(of[:2]), np.log(of[2:] / (1 - of[2:]))])
+    shares = np.concatenate([values[:k], np.cumsum(values)[:k]]) / values.sum()
+    return np.concatenate([np.log(values[:k]), np.log(shares / (1 - shares))])
 
 
 def by_the_book(parts):
@@ -102,16 +97,12 @@ def test_blocks_of_sites_do_not_count_how_unlike_sites_are():
 
 def test_blocks_of_one_site_are_as_sites_are_and_blocks_may_name_their_site():
     parts = summaries(np.split(rows(), 6))
-    by_blocks, by_sites = jackknife_intervals([parts], 2), jackknife_intervals(parts, 2)
-    assert_allclose(by_blocks.explained_variance, by_sites.explained_variance)
-    assert_allclose(by_blocks.subspace_sine_bound, by_sites.subspace_sine_bound)
     pairs = [parts[:2], parts[2:4], parts[4:]]
-    named = [
-        [block._replace(site=name) for block in pair]
-        for name, pair in zip("abc", pairs, strict=True)
-    ]
-    found, expected = (jackknife_intervals(blocks, 1) for blocks in (named, pairs))
-    assert_allclose(found.explained_variance, expected.explained_variance)
+    named = [[b._replace(site=n) for b in pair] for n, pair in zip("abc", pairs, strict=True)]
+    for one, other, k in (([parts], parts, 2), (named, pairs, 1)):
+        found, expected = (jackknife_intervals(blocks, k) for blocks in (one, other))
+        assert_allclose(found.explained_variance, expected.explained_variance)
+        assert_allclose(found.subspace_sine_bound, expected.subspace_sine_bound)
     for twice in ([named[0], named[0]], named[0]):
         with pytest.raises(ValueError, match="of site 'a', as is"):
             jackknife_intervals(twice, 1)
@@ -139,8 +130,7 @@ def test_no_deviation_has_no_angle():
     assert sine_bound(np.zeros((5, 4, 2)), 4.0, 0.95) == 0
     along = np.arange(30.0)[:, None] * [1.0, 2.0, 2.0]  # on a line, whatever is left out
     with pytest.warns(UserWarning, match="as 5.0 sites of equal size"):
-        found = jackknife_intervals(summaries(np.split(along, 5)), 1)
-    assert found.subspace_sine_bound < 1e-7
+        assert jackknife_intervals(summaries(np.split(along, 5)), 1).subspace_sine_bound < 1e-7
     found = jackknife_intervals(summaries(np.split(rows(d=3), 6)), 3)  # all directions
     assert found.subspace_sine_bound == 0
     assert_allclose(found.cumulative_ratio_interval[-1], 1)
@@ -212,16 +202,12 @@ def test_equal_sites_whose_means_differ_are_counted():
 def test_deviations_of_unlike_parts_are_unbiased():
     # E of the sum of squares is the variance of the mean by shares, for parts whose variance falls
     # with the rows, and is not less than nine tenths of it for parts of the same variance
-    shares = SIZES / SIZES.sum()
+    shares, equal = SIZES / SIZES.sum(), np.full(5, 0.2)
     D = deviations_of_unlike(np.eye(10), shares)
-    by_rows = np.sum(D**2 / shares)
-    assert by_rows >= 1 - 1e-12
+    assert np.sum(D**2 / shares) >= 1 - 1e-12
     assert np.sum(D**2) >= 0.9 * shares @ shares
-    equal = np.full(5, 0.2)
-    assert_allclose(
-        deviations_of_unlike(np.eye(5), equal),
-        deviations_of(np.eye(5), equal, np.zeros(5, dtype=int)),
-    )
+    expected = deviations_of(np.eye(5), equal, np.zeros(5, dtype=int))
+    assert_allclose(deviations_of_unlike(np.eye(5), equal), expected)
     assert_allclose(freedom_of_unlike(equal), 4)
     assert 1.5 < freedom_of_unlike(shares) < 2
 
@@ -233,12 +219,13 @@ def test_summaries_of_a_fit_and_of_files():
     X, site = rows(), np.arange(600) % 5
     pca = FederatedPCA(2).fit(X, clients=site)
     assert list(pca.summaries_) == pca.clients_
-    found = jackknife_intervals(pca.summaries_.values(), 2)
     files = [Subspace.from_rows(X[site == i]).to_bytes() for i in range(5)]
-    expected = jackknife_intervals([Subspace.from_bytes(file) for file in files], 2)
-    assert_allclose(found.explained_variance_interval, expected.explained_variance_interval)
-    pca.remove(3)
-    assert list(pca.summaries_) == [0, 1, 2, 4]
+    found, expected = (
+        jackknife_intervals(parts, 2).explained_variance_interval
+        for parts in (pca.summaries_.values(), [Subspace.from_bytes(file) for file in files])
+    )
+    assert_allclose(found, expected)
+    assert list(pca.remove(3).summaries_) == [0, 1, 2, 4]
 
 
 def test_sums_have_no_summaries_and_noise_no_intervals():

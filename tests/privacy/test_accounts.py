@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -462,8 +463,7 @@ def test_a_ledger_that_is_not_what_was_written_is_refused(ledger, name):
 
 def test_a_ledger_that_was_put_back_or_forked_is_noticed_by_who_has_seen_more(ledger):
     pca, file = model(1, n_releases=9, ledger=ledger).fit(rows()), Path(ledger.path)
-    old = file.read_bytes()
-    stored = pickle.dumps(pca.fit(rows()))
+    old, stored = file.read_bytes(), pickle.dumps(pca.fit(rows()))
     for content in (old, b"", None):
         file.unlink() if content is None else file.write_bytes(content)
         for other in (pca, pickle.loads(stored), pickle.loads(pickle.dumps(pca))):
@@ -524,14 +524,14 @@ def laplace(self, shape, std, rng):
 
 def test_who_draws_other_noise_says_what_it_costs():
     mixin = type("Mixin", (), {"_noise": laplace})
-    for bases, name, stated, who in (
-        *[((base,), "_noise", "_noise_cost", "") for base in (SecondMomentMechanism, *ONE_ROUND)],
-        ((mixin, AnalyzeGauss), None, "_noise_cost", "Mixin "),
-        ((AnalyzeGauss,), "noisy_columns", "_noise_cost", ""),
-        ((AnalyzeGauss,), "noisy_sum", "_sum_cost", ""),
-        *[((FedPowerNoise,), f"noisy_{what}", "", "") for what in ("sum", "product", "variances")],
+    for bases, name, words in (
+        *(((base,), "_noise", "_noise_cost") for base in (SecondMomentMechanism, *ONE_ROUND)),
+        ((mixin, AnalyzeGauss), None, "Mixin must define _noise_cost"),
+        ((AnalyzeGauss,), "noisy_columns", "_noise_cost"),
+        ((AnalyzeGauss,), "noisy_sum", "_sum_cost"),
+        *(((FedPowerNoise,), f"noisy_{what}", "") for what in ("sum", "product", "variances")),
     ):
-        with pytest.raises(TypeError, match=rf"{who}must define {stated}.*, because it defines"):
+        with pytest.raises(TypeError, match=rf"{words}.*, because it defines"):
             type("Other", bases, {name: laplace} if name else {})
     type("Renamed", (AnalyzeGauss,), {"column_blocks": AnalyzeGauss.column_blocks})
 
@@ -539,18 +539,18 @@ def test_who_draws_other_noise_says_what_it_costs():
 def test_the_account_is_charged_what_the_mechanism_states():
     def scaled(factor, cost):
         """Noise that is so many times as large as the budget asks for, and what it states."""
-        noise = AnalyzeGauss._noise
-        methods = {
-            "_noise": lambda self, shape, std, rng: factor * noise(self, shape, std, rng),
-            "_noise_cost": lambda self, std, n_features, n_shares: cost(std),
-        }
-        kind = type("Scaled", (AnalyzeGauss,), methods)
-        return FederatedPCA(2, mechanism=kind(1.0, 1e-5, 3.0, mean="fixed"))
 
-    def gaussian(factor):
-        return scaled(factor, lambda std: gaussian_cost(math.sqrt(2), factor * std))
+        class Scaled(AnalyzeGauss):
+            def _noise(self, shape, std, rng):
+                return factor * super()._noise(shape, std, rng)
 
+            def _noise_cost(self, std, n_features, n_shares):
+                return cost(factor * std)
+
+        return FederatedPCA(2, mechanism=Scaled(1.0, 1e-5, 3.0, mean="fixed"))
+
+    gaussian = partial(gaussian_cost, math.sqrt(2))
     assert scaled(1, lambda std: inf).fit(rows()).privacy_spent_ == (inf, 1e-5)
-    assert_spent(gaussian(2).fit(rows()).privacy_spent_, 1, 4)
+    assert_spent(scaled(2, gaussian).fit(rows()).privacy_spent_, 1, 4)
     with pytest.raises(PrivacyBudgetError):
-        gaussian(0.5).fit(rows())
+        scaled(0.5, gaussian).fit(rows())

@@ -4,7 +4,9 @@ Oracles are numpy's SVD of rows clipped by hand, clients without a mechanism, an
 the rows against every number of a fitted estimator.
 """
 
+from contextlib import nullcontext
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -92,9 +94,9 @@ def test_few_directions_of_many_features(kind, n_clients):
 
 @pytest.mark.parametrize("merge", [SubspaceMerge(fan_in=2), ProjectionAverage(4)])
 def test_merge_strategies_take_private_summaries(merge):
-    X = rows()
-    model = model_of(AnalyzeGauss(inf, 1e-5, 1e3), 2, merge=merge, n_clients=4).fit(X)
+    X, mechanism = rows(), AnalyzeGauss(inf, 1e-5, 1e3)
     plain = FederatedPCA(2, merge=merge, n_clients=4).fit(X)
+    model = clone(plain).set_params(mechanism=mechanism).fit(X)
     assert_allclose(model.explained_variance_, plain.explained_variance_, rtol=1e-8)
     assert subspace_distance(model.components_, plain.components_) < 1e-7
     # clients without a mechanism also tell the scatter of their columns
@@ -129,22 +131,18 @@ def test_the_power_method_about_the_origin(center):
 
 
 # noise of 1e-3 on sums of 300 rows and products of some hundreds
-@pytest.mark.parametrize(
-    ("channel", "tolerance"),
-    [
-        (PerfectChannel(dropout=np.random.default_rng(0).random((7, 5)) < 0.4), 1e-10),
-        (GaussianChannel(1e-3), 1e-4),
-    ],
-)
+LOSSY = PerfectChannel(dropout=np.random.default_rng(0).random((7, 5)) < 0.4)
+
+
+# noise of 1e-3 on sums of 300 rows and products of some hundreds
+@pytest.mark.parametrize(("channel", "tolerance"), [(LOSSY, 1e-10), (GaussianChannel(1e-3), 1e-4)])
 @pytest.mark.parametrize("center", [None, [-3.0] * 6])
 def test_channels_compose_with_a_mechanism(channel, tolerance, center):
     """What arrives is that of clients without a mechanism, whoever takes part in a round."""
     X, noise = rows(300, mean=1.0), FedPowerNoise(inf, 0.1, 1e3, center=center)
     options = {"n_rounds": 25, "n_clients": 5, "channel": channel, "init": np.eye(6)[:2]}
-    model, plain = (
-        FederatedPowerPCA(2, mechanism=mechanism, random_state=0, **options).fit(X)
-        for mechanism in (noise, None)
-    )
+    plain = FederatedPowerPCA(2, random_state=0, **options).fit(X)
+    model = clone(plain).set_params(mechanism=noise).fit(X)
     assert_allclose(model.mean_, plain.mean_, atol=tolerance)
     assert subspace_distance(model.components_, plain.components_) < tolerance
     assert_allclose(model.singular_values_, plain.singular_values_, rtol=tolerance)
@@ -430,13 +428,8 @@ def test_wrong_rows_labels_and_weights_cost_nothing(model):
 
 def test_a_mechanism_cannot_come_go_or_change_its_trust_between_calls():
     private = AnalyzeGauss(1.0, 0.1, 2.0, n_releases=5)
-    mechanisms = [None, private, clone(private).set_params(trust="sum")]
-    for first in mechanisms:
-        for second in mechanisms:
-            model = FederatedPCA(2, mechanism=first, random_state=0).fit(rows())
-            model.set_params(mechanism=second)
-            if first is second:
-                model.partial_fit(rows())
-                continue
-            with pytest.raises(ValueError, match="mechanism must not change"):
-                model.partial_fit(rows())
+    for first, second in product([None, private, clone(private).set_params(trust="sum")], repeat=2):
+        model = FederatedPCA(2, mechanism=first, random_state=0).fit(rows())
+        model.set_params(mechanism=second)
+        with nullcontext() if first is second else pytest.raises(ValueError, match="not change"):
+            model.partial_fit(rows())
