@@ -123,8 +123,8 @@ def test_edges_of_sums_of_releases_are_those_of_simulated_noise():
         total = sum((V * values) @ V.T for values, (_, V) in zip(spectra, pairs, strict=True))
         ratio = np.linalg.eigvalsh(total)[-1] / edge_of_sum(edge(1.0, d), spectra, d)
         assert 0.8 < ratio < 1 + d ** (-2 / 3) / 2
-    u = np.eye(d)[0] * 30
-    spiked = np.linalg.eigvalsh(noise_matrix(rng, d) + np.outer(u, u) / 30)[-1]
+    spike = np.diag(np.eye(d)[0] * 30)
+    spiked = np.linalg.eigvalsh(noise_matrix(rng, d) + spike)[-1]
     assert abs(spiked / edge(1.0, d, 30.0) - 1) < 0.1
     assert edge(0.0, 5) == 0.0
 
@@ -138,23 +138,19 @@ def private(epsilon=1.0, **options):
 
 
 @quiet
-def test_as_many_components_as_are_above_noise():
+@every_trust
+def test_as_many_components_as_are_above_noise_which_batches_and_clients_share(trust):
     X = spiked()
-    model, asked = (model_of(private(), k, n_clients=1).fit(X) for k in ("above_noise", 2))
-    assert model.n_components_ == model.n_components_above_noise_ == 2
-    assert_allclose(model.components_, asked.components_)
+    model, asked = (model_of(private(trust=trust), k, n_clients=1) for k in ("above_noise", 2))
+    assert model.fit(X).n_components_ == model.n_components_above_noise_ == 2
+    assert_allclose(model.components_, asked.fit(X).components_)
     model.set_params(mechanism=private(1e-3)).fit(X)
     assert (model.n_components_above_noise_, model.n_components_) == (0, 1)
     without = model_of(private(inf), None).fit(spiked(500, 8))
     assert without.n_components_above_noise_ == 8
-
-
-@every_trust
-def test_batches_and_clients_share_the_noise(trust):
-    X = spiked()
-    model = model_of(private(1.5, n_releases=2, trust=trust), "above_noise", n_clients=2)
-    model.partial_fit(X[:10_000]).partial_fit(X[10_000:])
-    assert model.n_components_above_noise_ == model.n_components_ == 2
+    batches = model_of(private(1.5, n_releases=2, trust=trust), "above_noise", n_clients=2)
+    batches.partial_fit(X[:10_000]).partial_fit(X[10_000:])
+    assert batches.n_components_above_noise_ == batches.n_components_ == 2
 
 
 # ------------------------------------------------------------------ the warning

@@ -21,12 +21,7 @@ from fedpca_sklearn import (
     make_spiked,
     subspace_distance,
 )
-from fedpca_sklearn.privacy import (
-    DiscreteGaussian,
-    PrivacyBoundWarning,
-    PrivateCenter,
-    PrivateNorm,
-)
+from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyBoundWarning, PrivateCenter, PrivateNorm
 from fedpca_sklearn.privacy._private_searches import (
     OF_ROUND,
     SPAN,
