@@ -174,7 +174,7 @@ def test_without_a_log_nothing_is_answered(run, question, monkeypatch, where):
     assert "nothing is answered without one, --log FILE says where it is" in message
 
 
-def test_a_log_that_was_changed_and_other_files_refuse_everything_and_stay(run, question):
+def test_a_log_that_was_changed_refuses_everything(run, question):
     """A log that is not whole is cut by nobody."""
 
     def command(number, log="site.log"):

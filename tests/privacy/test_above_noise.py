@@ -258,6 +258,9 @@ def test_half_and_twice_are_plans_of_their_own():
     assert half.error > plan.error > twice.error
     for factor, alone, other in ((0.5, half, plan.half), (2.0, twice, plan.twice)):
         assert other == PrivacyPlan(factor, alone.error, alone.n_components_above_noise)
+    # a mean that is known costs nothing
+    fixed = AnalyzeGauss(1.0, 1e-5, 4.0, mean="fixed").plan(3000, 20, 2, spectrum=VARIANCES)
+    assert twice.error < fixed.error < plan.error
     without = AnalyzeGauss(inf, 1e-5, 4.0).plan(100, 10, 3)
     assert without.error < 1e-7
     assert without.n_components_above_noise == 10
