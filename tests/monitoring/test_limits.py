@@ -50,8 +50,10 @@ def test_the_limit_of_q_by_the_formula_of_jackson_and_mudholkar():
 
 @pytest.mark.parametrize("surprise", [0.2, 0.7, 3.0, 40.0, 599.0, 650.0, 1100.0])
 def test_limits_are_those_of_their_surprise(surprise):
-    for variances in (np.ones(17), 0.5 ** np.arange(9), [20, 10, 5, 1], [30.0]):
-        m = moments(variances)
+    spectra = [np.ones(17), 0.5 ** np.arange(9), [20, 10, 5, 1], [30.0]]
+    # the last one has an exponent that is not positive
+    of_all = np.stack([moments(variances) for variances in (*spectra, np.r_[10, 200 * [0.1]])])
+    for m in (of_all, *of_all):
         found = surprise_of_q(limit_of_q(m, surprise), normal_power(m))
         assert_allclose(found, surprise, rtol=1e-9)
     for k, n in ((1, 12), (3, 200), (40, 1e6)):
