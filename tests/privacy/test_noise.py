@@ -1,4 +1,4 @@
-"""How far neighbours move a message, and the noise that hides it.
+"""How far neighbours move a message, the noise that hides it, and an attack with the best test.
 
 Oracles are a search over neighbouring rows, the papers' formulas by Monte Carlo and random-matrix
 theory. Statistical margins are five standard deviations of the quantity.
@@ -30,7 +30,7 @@ from fedpca_sklearn._kernels.rows import scatter_product
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.privacy import DiscreteGaussian
 from fedpca_sklearn.privacy._discrete_gaussian import _samples
-from fedpca_sklearn.privacy._gaussian import mu_of
+from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
 from fedpca_sklearn.rounds._private_rounds import PrivateClient
 from fedpca_sklearn.rounds._queries import TimesScatter, Variances
@@ -106,15 +106,25 @@ def of_last_round(r):
     return distance
 
 
-SIZES = [by_goe, lambda D: math.sqrt(np.sum(np.triu(D) ** 2)), np.linalg.norm]
-MOVED = [  # distance of two messages, number of features, the largest
-    *((lambda y, z, size=size: size(moment(y) - moment(z)), 3, math.sqrt(2)) for size in SIZES),
-    *((of(r), 4, math.sqrt(2)) for of in (of_product, of_last_round) for r in (2, 3)),
-    (lambda y, z: np.linalg.norm(clipped(y).sum() - clipped(z).sum()), 3, 2),
-]
+MOMENTS = {
+    "gaussian orthogonal ensemble": by_goe,
+    "upper triangle": lambda D: math.sqrt(np.sum(np.triu(D) ** 2)),
+    "all entries": np.linalg.norm,
+}
 
 
-@pytest.mark.parametrize(("distance", "d", "largest"), MOVED)
+@pytest.mark.parametrize(
+    ("distance", "d", "largest"),
+    [
+        *[
+            (lambda y, z, size=size: size(moment(y) - moment(z)), d, math.sqrt(2))
+            for size in MOMENTS.values()
+            for d in (3,)
+        ],
+        *[(of(r), 4, math.sqrt(2)) for of in (of_product, of_last_round) for r in (2, 3)],
+        (lambda y, z: np.linalg.norm(clipped(y).sum() - clipped(z).sum()), 3, 2),
+    ],
+)
 def test_neighbours_move_a_message_by_the_stated_distance(distance, d, largest):
     assert_allclose(worst(distance, d), largest, rtol=1e-6)
 
@@ -150,6 +160,39 @@ def test_a_basis_within_the_tolerance_of_sites_moves_no_more(query, moved):
     assert np.linalg.norm(found) < moved * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
+def test_an_attack_with_the_best_test_wins_what_is_promised_and_no_more(kind):
+    """Neyman-Pearson on the releases themselves, of the worst neighbours."""
+    epsilon, delta, n_times, d = 0.5, 0.1, 5_000, 2
+    mechanism = kind(epsilon, delta, 3.0, mean_share=0.5)
+    y, z = np.array([[3.0, 0.0]]), np.array([[0.0, 30.0]])  # the second is clipped to 3
+    costs = mechanism.costs(d, 1)
+    terms, rng = mechanism.terms(y, costs), np.random.default_rng(0)
+
+    def release(row):
+        here = ClippedRows.of(row, None, 3.0)
+        if kind is AnalyzeGauss:
+            noisy = mechanism.noisy_columns(here, slice(0, d), terms, rng)
+            return noisy, mechanism.noisy_sum(here, terms, rng)
+        M = here.products(slice(0, d))
+        inner, _ = mechanism.noisy_variances(M, np.trace(M), terms, rng)
+        return inner, mechanism.noisy_sum(here.sum(), terms, rng)
+
+    def statistic(M, total):
+        s, t = terms.product_std, terms.mean_std
+        return (M[0, 0] - M[1, 1]) * 9 / s**2 + (total[0] - total[1]) * 3 / t**2
+
+    here, there = (np.array([statistic(*release(x)) for _ in range(n_times)]) for x in (y, z))
+    # the loss is symmetric about zero: mu^2 = 2 * 81 / s^2 + 2 * 9 / t^2, loss = the statistic
+    mu2 = 162 / terms.product_std**2 + 18 / terms.mean_std**2
+    # on orthogonal rows the sum has sqrt(2) R of its 2 R
+    assert_allclose(mu2, costs.product + costs.mean / 2)
+    at = epsilon_of(math.sqrt(mu2), delta)  # what these two rows give away
+    assert at < epsilon
+    won = np.mean(here > at) - math.exp(at) * np.mean(there > at)
+    assert abs(won - delta) < MARGIN * math.sqrt((1 + math.exp(2 * at)) / 4 / n_times)
+
+
 # ----------------------------------------------------------------------------------------- noise
 
 
@@ -177,27 +220,29 @@ def assert_symmetric_noise(N, kind, std):
         assert_uncorrelated(above, below)
 
 
-@pytest.mark.parametrize("kind", [*ONE_ROUND, "on a grid"])
+@pytest.mark.parametrize(
+    ("kind", "noise"), [*[(kind, None) for kind in ONE_ROUND], (AnalyzeGauss, DiscreteGaussian())]
+)
 @every_trust
 @pytest.mark.parametrize("n_clients", [1, 4])
-def test_noise_that_arrives_at_the_server(kind, trust, n_clients, arrived):
+def test_noise_that_arrives_at_the_server(kind, noise, trust, n_clients, arrived):
     """Rows of zeros, so that messages are noise; with "sum" the sum has the right variance."""
     d, n, epsilon, delta, share, row_norm = 40, 8, 0.8, 1e-3, 0.3, 2.5
-    X, grid = np.zeros((n, d)), {"noise": DiscreteGaussian()} if kind == "on a grid" else {}
-    kind = AnalyzeGauss if grid else kind
-    mechanism = kind(epsilon, delta, row_norm, mean_share=share, trust=trust, **grid)
+    X = np.zeros((n, d))
+    mechanism = kind(epsilon, delta, row_norm, mean_share=share, trust=trust)
+    mechanism.set_params(**{} if noise is None else {"noise": noise})
     std = expected_std(kind, d, epsilon, delta, row_norm) / math.sqrt(1 - share)
     moments, totals = [], []
-    # with "client", what a single one sends, whatever the number of clients
-    terms = mechanism.terms(X, mechanism.costs(d, 1), n_clients)
-    here, rng = ClippedRows.of(X, None, row_norm), np.random.default_rng(0)
-    for seed in range(30):
-        if trust == "sum":
+    if trust == "sum":
+        for seed in range(30):
             arrived.clear()
             model_of(mechanism, n_clients=n_clients, random_state=seed).fit(X)
             totals.append(arrived[0])
             moments.append(np.concatenate(arrived[1:], axis=1))
-        else:
+    else:  # what a single client sends, whatever the number of clients
+        terms = mechanism.terms(X, mechanism.costs(d, 1), n_clients)
+        here, rng = ClippedRows.of(X, None, row_norm), np.random.default_rng(0)
+        for _ in range(30):
             totals.append(mechanism.noisy_sum(here, terms, rng))
             moments.append(mechanism.noisy_columns(here, slice(0, d), terms, rng))
     assert_symmetric_noise(np.stack(moments), kind, std)
