@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import FederatedPowerPCA, StreamingPCA, make_power_law
-from fedpca_sklearn._kernels import rows, thin_products
+from fedpca_sklearn._kernels import row_moments, rows, thin_products
 from fedpca_sklearn._kernels.rotations import RandomWalk, SteadyRotation, random_rotation
 from fedpca_sklearn._kernels.rows import coordinates_and_norms, scatter_about, scatter_product
 from fedpca_sklearn._kernels.thin_products import in_pieces
@@ -202,3 +202,14 @@ def test_paths_are_those_of_matrix_exponentials(d, size):
         for path, rows_made, want in zip((steady, walk), made, (turned, P), strict=True):
             assert_allclose(path.subspace_at(t).T, want, atol=1e-12 * max(size, 1))
             assert_allclose(rows_made[t], want @ C[t], atol=4e-12 * max(size, 1))
+
+
+def test_noise_hides_products_with_a_vector_whose_entries_cancel(monkeypatch):
+    """It has 2^-40 of what an entry can be at most, the sum of absolute values."""
+    monkeypatch.setattr(row_moments, "MOST_COLUMNS", 2)
+    half = np.random.default_rng(0).choice([-1.0, 1.0], (4, 500))
+    X, v = np.concatenate([half, -half]), np.zeros((1, 500))
+    v[0, :2] = 1, -1
+    site = row_moments.SiteMoments.of(X)
+    noise = site.products(np.zeros(500), v) - v @ X.T @ X  # of integers, without rounding
+    assert_allclose(noise.std(), 2.0**-40 * 2 * len(X), rtol=0.2)

@@ -235,6 +235,7 @@ def test_boxes_tell_the_server_nothing_and_are_bound_to_the_sum():
         (key, another, 0, 1, box),
         (key, session, 1, 0, box),
         (key, session, 0, 2, box),
+        (key, session, 2, 1, box),
         (key, session, 0, 1, box[:-1] + b"0"),
         (key, session, 0, 1, b""),
     ):

@@ -34,8 +34,10 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import make_subspace_stream, subspace_distance
+from fedpca_sklearn._kernels.row_moments import RowsAtHand
 from fedpca_sklearn.engines._estimators import check_parameters, site_work
 from fedpca_sklearn.engines._parameters import construction_of
+from fedpca_sklearn.engines._rounds import asking
 from fedpca_sklearn.engines._secure_fits import secure_tasks
 from fedpca_sklearn.engines.flower import (
     NoBatchError,
@@ -46,6 +48,7 @@ from fedpca_sklearn.engines.flower import (
     fit_sites,
     partial_fit_sites,
 )
+from fedpca_sklearn.rounds._queries import Moments
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
@@ -595,3 +598,11 @@ def test_keys_stay_those_of_an_owner_that_is_lost(kind, n):
         assert found.clients_ == ["bank", "clinic"]
         assert subspace_distance(found.components_, PCA(2).fit(ROWS[:n, :4]).components_) < 1e-6
         assert found.n_rows_left_out_ == {"bank": 60 - n, "clinic": 60 - n}
+
+
+def test_rows_of_a_site_weigh_one_where_they_are_too_few_for_a_variance():
+    """Of k factors k + 1 rows are, as in one process."""
+    X = np.random.default_rng(0).standard_normal((4, 5))
+    query = asking(Moments, True, lambda d: 2, weighted=True)("west", 5, np.array(0.1))
+    assert_allclose(query.local(RowsAtHand(X[:3])), [*X[:3].sum(axis=0), 3])
+    assert query.local(RowsAtHand(X))[-1] < 4

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize, stats
 from sklearn.datasets import load_digits
 
 from fedpca_sklearn import (
@@ -21,6 +22,8 @@ from fedpca_sklearn import (
     Subspace,
     SubspaceMerge,
 )
+from fedpca_sklearn.federated._lack_of_fit import share_held
+from fedpca_sklearn.federated._noise_aware import _one_noise
 
 # -------------------------------------------------------------------- RobustMerge
 
@@ -372,3 +375,24 @@ def test_what_clients_cut_is_estimated_and_refined():
     X, sites = np.random.default_rng(0).standard_normal((2000, 400)), np.arange(2000) % 4
     X[:, :3] *= 6  # of all: nothing was cut that is needed, and nobody is warned
     FederatedPCA(3).fit(X, clients=sites)
+
+
+def test_sites_have_one_noise_where_bartletts_test_does_not_reject_it():
+    rng = np.random.default_rng(0)
+    samples = [z / z.std(ddof=1) for z in map(rng.standard_normal, (4, 5, 7))]
+
+    def sample(t):
+        return [*samples[:2], t * samples[2]]
+
+    limit = optimize.brentq(lambda t: stats.bartlett(*sample(t)).pvalue - 0.01, 1, 100)
+    for t, one in ((0.999 * limit, True), (1.001 * limit, False)):
+        rest = np.array([np.sum((z - z.mean()) ** 2) for z in sample(t)])
+        assert _one_noise(rest, np.array([3.0, 4.0, 6.0])) == one
+
+
+def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
+    first = Subspace(np.eye(2, 3), [4.0, 2.0], np.zeros(3), 10, 20.5)  # cut .5, the last kept is 4
+    second = Subspace(np.eye(3)[[2, 0]], [3.0, 1.0], np.zeros(3), 10, 10.0)
+    merged = Subspace(np.eye(3), [5.0, 4.0, 1.0], np.zeros(3), 20, 42.0)
+    # 17, 4 and 9.5 along the axes
+    assert_allclose(share_held([first, second], merged, 2), (17 + 4) / (17 + 9.5))

@@ -16,6 +16,7 @@ from fedpca_sklearn.monitoring._limits import (
     completed_spectrum,
     limit_of_q,
     limit_of_t2,
+    moments_of_the_rest,
     normal_power,
     surprise_of_q,
     surprise_of_t2,
@@ -178,3 +179,15 @@ def test_flagged_rows_that_come_together_are_no_drift(together):
         -1
     ]
     assert 0 < point - 100_000 <= 200
+
+
+def test_squares_of_the_rest_have_no_bias_however_many_components_there_are():
+    """Of 40 variances beside eight large ones, in the mean over fits to 25 rows."""
+    rng, variances = np.random.default_rng(0), np.repeat([1e4, 3.0, 1.0], [8, 20, 20])
+    found = []
+    for _ in range(300):
+        X = rng.standard_normal((25, 48)) * np.sqrt(variances)
+        spectrum = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:24] ** 2 / 24
+        first, second, _ = moments_of_the_rest(spectrum, spectrum[:8], 25, 40)
+        found.append(second / first**2)
+    assert_allclose(np.mean(found), (20 * 9 + 20) / (20 * 3 + 20) ** 2, rtol=0.05)

@@ -35,7 +35,8 @@ from fedpca_sklearn import (
     SubspaceMerge,
 )
 from fedpca_sklearn.federated import _private
-from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, gaussian_cost
+from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, _ledger, gaussian_cost
+from fedpca_sklearn.privacy._accounts import Account, Accounts
 from fedpca_sklearn.privacy._chained_lines import locked
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.rounds._queries import Variances
@@ -548,3 +549,18 @@ def test_the_account_is_charged_what_the_mechanism_states():
     assert_spent(scaled(2, gaussian).fit(rows()).privacy_spent_, 1, 4)
     with pytest.raises(PrivacyBudgetError):
         scaled(0.5, gaussian).fit(rows())
+
+
+def test_calls_of_accounts_that_are_added_have_no_numbers_twice():
+    """Noise is drawn by the number of a call: two calls with one number have the same noise."""
+    accounts = Accounts({"0": Account(0)}, n_calls=2)
+    accounts.add(Accounts({"0": Account(0)}, n_calls=3))
+    assert accounts.numbers(0) == (0, 4)
+
+
+def test_a_ledger_refuses_a_line_whose_cost_is_no_number(tmp_path):
+    """A sum with NaN exceeds no budget."""
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(_ledger._line(_ledger._Known(), "west", None, math.nan))
+    with pytest.raises(ValueError, match="mu2 must be at least 0, got nan"):
+        PrivacyLedger(path).spent(1e-5)

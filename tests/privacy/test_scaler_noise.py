@@ -1,6 +1,7 @@
 """`FederatedScaler` with `ScalerNoise`: sensitivity, cost, and what it finds of unknown rows."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -225,3 +226,15 @@ def test_one_norm_for_all_clients_suits_what_is_scaled(kind):
     ]
     assert errors[0] < 1.2 * errors[1] + 0.03
     assert errors[1] < 0.2
+
+
+@pytest.mark.parametrize(("trust", "factor"), [("client", 2), ("sum", 1)])
+def test_a_search_of_clients_with_noise_each_needs_rows_for_all_of_it(trust, factor):
+    """Noise of four clients is twice that of one; with a sum they share that of one."""
+    needed = []
+    for n_clients in (1, 4):
+        with pytest.warns(PrivacyBoundWarning, match="too few") as caught:
+            scaler_of(ScalerNoise(1.0, 1e-5, trust=trust), n_clients).fit(rows_of(100))
+        told = (re.search(r"needs some (\d+)", str(warning.message)) for warning in caught)
+        needed += [float(found[1]) for found in told if found]
+    assert_allclose(needed[1], factor * needed[0], rtol=0.01)

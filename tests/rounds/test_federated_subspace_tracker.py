@@ -30,7 +30,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.communication import Federation
-from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue
+from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue, scales_by_sums
 from fedpca_sklearn.rounds._queries import Client
 
 # about the origin the mean is a direction of the three, which leaves a small gap behind it
@@ -465,3 +465,11 @@ def test_a_feature_that_comes_late_is_learnt_and_one_without_entries_has_no_thre
     assert np.isfinite(model.support_threshold_).all()
     threshold = robust(Y[:300]).support_threshold_
     assert np.flatnonzero(np.isinf(threshold)).tolist() == [3]
+
+
+def test_no_scale_of_a_column_by_sums_is_below_that_of_all():
+    """A column that hardly varies would have outliers that are rounding errors."""
+    sizes = np.abs(np.random.default_rng(0).standard_normal((60, 4))) * [1.0, 2.0, 3.0, 1e-3]
+    logs = np.column_stack([np.log(sizes), np.ones((60, 4)), np.zeros(60), np.ones(60)])
+    found = scales_by_sums(Federation(), [Client(0, logs[:20]), Client(1, logs[20:])], 4)
+    assert found.columns[3] == found.every < found.columns[1] < found.columns[2]

@@ -10,6 +10,9 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 from fedpca_sklearn import FederatedHeteroscedasticPCA, FederatedPCA, PerfectChannel, RobustSum
+from fedpca_sklearn._kernels.row_moments import RowsAtHand
+from fedpca_sklearn.rounds import _heteroscedastic_pca
+from fedpca_sklearn.rounds._queries import Moments
 
 SIZES, NOISE, SIGNAL, D = (60, 150, 90), (1.0, 16.0, 4.0), np.array([30.0, 16.0, 9.0]), 20
 
@@ -163,3 +166,11 @@ def test_errors_and_warnings_name_the_cause():
     bad[70] = np.inf
     with pytest.raises(ValueError, match="Client 'b'"):
         FederatedHeteroscedasticPCA(3).fit(bad, clients=labels)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_rows_count_less_by_their_squares_about_the_mean_or_about_the_origin(center):
+    X = np.random.default_rng(0).normal([3, 0, 5, 0], size=(50, 4))
+    variance = np.mean((X - X.mean(axis=0) * center) ** 2) / 2.0**2
+    found = _heteroscedastic_pca.Weighted(Moments(), 2.0, center, few=3).local(RowsAtHand(X))
+    assert_allclose(found, variance**-_heteroscedastic_pca._POWER * np.append(X.sum(axis=0), 50))

@@ -15,8 +15,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import ortho_group
 from tracker_helpers import fed, first_basis, petrels, planted, seen_by_the_rule, spirit
 
-from fedpca_sklearn import PETRELS, SPIRIT, FrequentDirections, StreamingPowerMethod
-from fedpca_sklearn.streaming._recursive_least_squares import bound
+from fedpca_sklearn import PETRELS, SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
+from fedpca_sklearn.streaming._grouse import AveragedSteps
+from fedpca_sklearn.streaming._recursive_least_squares import bound, relative_residual
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
@@ -321,3 +322,36 @@ def test_rounding_drops_no_component_of_spirit_and_makes_none_dependent():
     X = rng.standard_normal((800, 1)) + 1e-3 * rng.standard_normal((800, 15))
     model = SPIRIT(5, lower=0.9999999, upper=0.99999999, center=False).fit(X)
     assert np.linalg.cond(model.components_) < 1 + 1e-10
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_averaged_steps_of_oja_weigh_the_rows_before_a_batch_by_their_number(size):
+    """Steps over the sum of squares, of which m of n rows keep the share m / n."""
+    X = np.random.default_rng(0).standard_normal((15, 4)) * [3, 2, 1, 1]
+    Q, sizes, m = np.eye(2, 4), np.zeros(2), 0
+    for rows in X.reshape(-1, size, 4):
+        C, n = rows @ Q.T, m + size
+        sizes, m = sizes * m / n + np.sum(C**2, axis=0), n
+        order = np.argsort(-sizes, kind="stable")
+        Q, sizes, steps = Q[order], sizes[order], (C.T @ rows)[order]
+        Q = np.linalg.qr((Q + steps / sizes[:, None]).T)[0].T
+    oja = OjaPCA(2, batch_size=size, center=False, init=np.eye(2, 4)).fit(X)
+    assert sine(oja.components_, Q) < 1e-8
+
+
+def test_the_residual_of_noise_is_that_of_its_row_however_many_numbers_are_fitted():
+    z = np.random.default_rng(0).standard_normal((4000, 12))
+    squares = np.sum(z**2, axis=1)
+    for k in (0, 3, 9):
+        left = np.sum(z[:, k:] ** 2, axis=1)
+        found = [relative_residual(*each, 12, k) for each in zip(left, squares, strict=True)]
+        assert_allclose(np.mean(found), 1, atol=0.02)
+
+
+def test_the_covariance_of_coordinates_turns_with_them():
+    """Of a, sum a a^T; of R a, R (sum a a^T) R^T."""
+    rng = np.random.default_rng(0)
+    C, R = rng.standard_normal((8, 3)), rng.standard_normal((3, 3))
+    steps = AveragedSteps.of(C, 5)
+    before, after = (np.linalg.inv(each.P) for each in (steps, steps.turned(R)))
+    assert_allclose(after, R @ before @ R.T, rtol=1e-9, atol=1e-9)

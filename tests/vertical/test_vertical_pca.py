@@ -333,3 +333,9 @@ def test_a_method_of_ones_own():
 
 
 # ----------------------------------------------------------------------------------- scikit-learn
+
+
+def test_means_of_columns_in_float32_are_summed_in_float64():
+    X = (np.random.default_rng(0).standard_normal((3000, 3)) + 1000).astype(np.float32)
+    pca = VerticalFederatedPCA(1, feature_groups=2, method="merge").fit(X)
+    assert_array_equal(pca.mean_, X.mean(axis=0, dtype=np.float64).astype(np.float32))
