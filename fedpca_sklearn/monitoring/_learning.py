@@ -65,9 +65,11 @@ def take_all(monitor: Any, X: Any, y: Any, **given: Any) -> None:
         scores = _held_out_scores(monitor, X, extra, len(fitted.components_))
     begin(monitor, fitted, model)
     if scores:
-        monitor._scores = monitor._scores.begun(np.concatenate(scores))
+        of_all = np.concatenate(scores)
+        monitor._scores = monitor._scores.begun(of_all)
         _renew_limits(monitor)
-        _warn_of_bursts(monitor, [unlike_of(monitor, of_run) for of_run in scores])
+        flagged = unlike_of(monitor, of_all) > monitor._limit.value
+        _warn_of_bursts(monitor.contamination, flagged, np.array(list(map(len, scores))))
 
 
 def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
@@ -260,7 +262,7 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
     weight = extra.get("sample_weight", np.ones(n))
     for first in range(min(step, int(np.ceil(100 * enough * step / n)))):
         out = runs % step == first
-        parts = {name: value[~out] for name, value in extra.items()}
+        parts = extra and {name: value[~out] for name, value in extra.items()}
         try:
             fitted, m = _fitted(monitor, "fit", X[~out], None, parts)
             model = model_of(monitor, fitted, m)
@@ -274,21 +276,18 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
     return scores
 
 
-def _warn_of_bursts(monitor: Any, unlike: list[np.ndarray]) -> None:
+def _warn_of_bursts(contamination: float, above: np.ndarray, sizes: np.ndarray) -> None:
     """Warn where rows above the limit come together in some of the runs that were held out."""
-    sizes = np.array([len(of_run) for of_run in unlike])
-    flagged = np.array([np.sum(of_run > monitor._limit.value) for of_run in unlike])
-    share = flagged.sum() / sizes.sum()
-    if not 0 < share < 1:
+    flagged = np.add.reduceat(above, np.cumsum(sizes) - sizes, dtype=int)
+    n, share, degrees = len(above), above.mean(), len(sizes) - 1
+    if not degrees or not 0 < share < 1:
         return
     spread = np.sum((flagged - share * sizes) ** 2 / (share * (1 - share) * sizes))
-    degrees = len(sizes) - 1
-    if degrees and chdtrc(degrees, spread) < _ALIKE:
-        alone = max(sizes.sum() * degrees / spread, 1)
+    if chdtrc(degrees, spread) < _ALIKE:
         warnings.warn(
-            f"rows that differ from the others come together in X: for the limits its {sizes.sum()}"
-            f" rows say as much as {alone:.0f} would in any order, and of new ones more or fewer "
-            f"than contamination={monitor.contamination:g} may be flagged. Fit more rows.",
+            f"rows that differ from the others come together in X: for the limits its {n} rows say "
+            f"as much as {max(n * degrees / spread, 1):.0f} would in any order, and of new ones "
+            f"more or fewer than contamination={contamination:g} may be flagged. Fit more rows.",
             UserWarning,
             stacklevel=2,
         )

@@ -156,7 +156,7 @@ class ControlChartDisplay(LineDisplay):
     >>> monitor = SubspaceMonitor(StreamingPCA(20)).fit(X[:1000])
     >>> display = ControlChartDisplay.from_estimator(monitor, X[1000:])
     >>> len(display.line_.get_xdata()), len(display.flagged_line_.get_xdata())
-    (797, 74)
+    (797, 71)
     """
 
     _xlabel = "row"
