@@ -1,13 +1,15 @@
 """How many components sites count, beside the pooled rows.
 
 Rows of d = 50 features, n = 2,000 at ten sites of unlike sizes and means, "normal" or "skewed"
-(exponential along each direction). The share of repetitions in which the number of `FederatedPCA`
+(exponential along each direction), or a "series", each row .8 of the last one and a part of its
+own. The share of repetitions in which the number of `FederatedPCA`
 from the sites' summaries is that of pooled rows: for "parallel" that of Horn's analysis by 99
 permutations of the columns, which needs the rows, and for "mle" scikit-learn's; then the share in
-which it is the number of directions that were put in.
+which it is the number of directions that were put in, and the mean number by "held-out".
 """
 
 import numpy as np
+from scipy.signal import lfilter
 from sklearn.decomposition import PCA
 
 from benchmarks._tools import table
@@ -20,7 +22,9 @@ SPIKES = {"strong": (20.0, 10.0, 5.0), "mild": (6.0, 4.0, 3.0), "none": ()}
 def drawn(rng, spikes, kind, n=N, d=D):
     """Rows and the orthonormal rows V that their variances 1 + spikes, then 1, are along."""
     V = np.linalg.qr(rng.standard_normal((d, d)))[0].T
-    Z = rng.standard_normal((n, d)) if kind == "normal" else rng.exponential(size=(n, d)) - 1
+    Z = rng.exponential(size=(n, d)) - 1 if kind == "skewed" else rng.standard_normal((n, d))
+    if kind == "series":
+        Z = 0.6 * lfilter([1], [1, -0.8], Z, axis=0)
     Z[:, : len(spikes)] *= np.sqrt(1 + np.array(spikes))
     return Z @ V, V
 
@@ -28,11 +32,11 @@ def drawn(rng, spikes, kind, n=N, d=D):
 def ranks(repetitions):
     """A row for each kind of rows and rule."""
     rows = []
-    for kind in ("normal", "skewed"):
+    for kind in ("normal", "skewed", "series"):
         for name, spikes in SPIKES.items():
             rng = np.random.default_rng(0)
             found = np.array([counted(rng, spikes, kind) for _ in range(repetitions)])
-            parallel, whole, permuted, mle, pooled = found.T
+            parallel, whole, permuted, mle, pooled, held_out = found.T
             rows.append(
                 {
                     "rows": kind,
@@ -42,6 +46,8 @@ def ranks(repetitions):
                     "as put in": np.mean(parallel == max(len(spikes), 1)),
                     "mle: as scikit-learn's": np.mean(mle == pooled),
                     "mle as put in": np.mean(mle == len(spikes)),
+                    "mle": np.mean(mle),
+                    "held-out": np.mean(held_out),
                 }
             )
     return rows
@@ -58,6 +64,7 @@ def counted(rng, spikes, kind):
         max(1, by_permutations(rng, X)),
         FederatedPCA.from_subspaces(sites, "mle").n_components_,
         PCA("mle").fit(X).n_components_,
+        FederatedPCA.from_subspaces(sites, "held-out").n_components_,
     )
 
 
