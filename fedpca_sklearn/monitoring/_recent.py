@@ -20,6 +20,9 @@ _FAR = 1e100
 _STEP, _MOST_AT_ONCE, _FLOOR = 0.1, 200, 20
 # Windows without drift whose numbers vary as those of independent rows, supposed before the first.
 _WINDOWS = 8
+# Share of a window of which all rows may be flagged together: windows just below an alarm, one
+# after the other, could otherwise raise the number until no change gives an alarm.
+_TOGETHER = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +197,7 @@ class DriftTest:
     def _most(self, contamination: float, m: float) -> int:
         """Flagged rows of a window up to which there is no alarm."""
         times = (_WINDOWS + self.spread) / (_WINDOWS + self.n_windows)
+        times = min(times, _TOGETHER * self.window)
         if times > 1 and self.window > 1:
             m = min(m, max((self.window - times) / (times - 1), 0.0))
         alpha, beta = contamination * (m + 1), (1 - contamination) * (m + 1)

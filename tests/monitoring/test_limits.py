@@ -191,3 +191,17 @@ def test_squares_of_the_rest_have_no_bias_however_many_components_there_are():
         first, second, _ = moments_of_the_rest(spectrum, spectrum[:8], 25, 40)
         found.append(second / first**2)
     assert_allclose(np.mean(found), (20 * 9 + 20) / (20 * 3 + 20) ** 2, rtol=0.05)
+
+
+def test_windows_just_below_an_alarm_do_not_hide_a_change():
+    """Whoever sends them raises the number of flagged rows that gives an alarm, to half at most."""
+    test = DriftTest(100, 1e-3)
+    for _ in range(200):
+        window = np.zeros(100, bool)
+        while not test.after(window, 0.05, 4000).points and not window.all():
+            window[np.flatnonzero(~window)[0]] = True
+        window[np.flatnonzero(window)[-1]] = False
+        test = test.after(window, 0.05, 4000)
+    assert not test.points
+    change = np.random.default_rng(0).random(200) < 0.7
+    assert len(test.after(change, 0.05, 4000).points) == 1
