@@ -228,6 +228,7 @@ def _warn_of_few_pairs(model: Subspace, seen: Seen) -> None:
     k, n_missing = len(model.components), float((seen.rows.sum() - seen.entries.sum(axis=0)).sum())
     if not k or not n_missing > 0:
         return
+    seen = seen.times(model.n_samples / seen.rows.sum())  # rows that fade count for fewer
     noise = noise_of(model) * model.n_features / seen.usual_pairs
     if noise > _NOISY * model.explained_variance[-1]:
         warnings.warn(
