@@ -80,6 +80,16 @@ def rows(missing):
     return holes if missing else X, np.repeat(range(4), 100)
 
 
+def profiled(note, action):
+    """Call an action, and ``note(frame, event, argument)`` at each event of it."""
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+
+
 def walked(action):
     """Files of the package that are walked through, and calls of its functions."""
     files, calls = set(), 0
@@ -90,12 +100,7 @@ def walked(action):
             files.add(frame.f_code.co_filename)
             calls += 1
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(before)
+    profiled(note, action)
     return len(files), calls
 
 
@@ -165,12 +170,7 @@ def test_four_secure_sites_take_no_more_calls_to_the_first_product_than_before()
         fit(made("FederatedPowerPCA(3, n_rounds=5, random_state=0)"), parts, secure=SECURE)
 
     walk()
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        walk()
-    finally:
-        sys.setprofile(before)
+    profiled(note, walk)
     assert products[0] <= 1_458
 
 
@@ -186,12 +186,7 @@ def test_the_walk_to_the_first_product_is_the_one_that_the_page_has():
                     found.insert(0, (code.co_qualname, Path(code.co_filename)))
                 frame = frame.f_back
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        FederatedPCA(3).fit(X, clients=clients)
-    finally:
-        sys.setprofile(before)
+    profiled(note, lambda: FederatedPCA(3).fit(X, clients=clients))
     package = Path(fedpca_sklearn.__file__).parent
     page = (package.parent / "docs/design.md").read_text()
     walk = page.partition("## A walk from")[2].partition("\n## ")[0]

@@ -37,27 +37,13 @@ class LaterMerge(NamedTuple):
 def partial_fit(
     self: Any, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
 ) -> Any:
-    """Update the fit with more rows, of known or new clients.
-
-    Parameters
-    ----------
-    X : {array-like, sparse matrix} of shape (n, d)
-        The next rows, with the columns of the first call.
-    y : Ignored
-        Not used; there because scikit-learn's pipelines pass it.
-    clients : array-like of shape (n,) or str, default=None
-        Label of the client that owns each row, as in `fit`.
-    sample_weight : array-like of shape (n,), default=None
-        Weight of each row; None: 1. Integer weights equal repeated rows.
-
-    Returns
-    -------
-    self : object
-        Unchanged if an error is raised, but for what private clients have spent by then.
-    """
+    """See `StreamingClientsTransformer.partial_fit`, whose text is this one's."""
     if sample_weight is None and _are_taken(self, X, clients):
         return self
     return StreamingClientsTransformer.partial_fit(self, X, y, clients, sample_weight)
+
+
+partial_fit.__doc__ = StreamingClientsTransformer.partial_fit.__doc__
 
 
 def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
