@@ -64,6 +64,7 @@ subspace_distance(eye(2, 3), ones((5, 3))) | B must have at most | (5, 3)
 subspace_distance(ones(4), eye(2, 4)) | 2D array
 subspace_distance(eye(2, 4), [[1, nan, 0, 0]]) | B contains NaN
 subspace_distance(ones((0, 4)), eye(2, 4)) | 0 sample
+subspace_distance(np.zeros((2, 4)), eye(2, 4)) | A must span at least one direction
 subspace_distance(eye(2, 4), eye(3, 4), metric="cos") | metric must be one of | 'cos'
 subspace_distance(eye(2, 4), eye(3, 4), metric="euclidean") | equal dimension, got dimensions 2
 ERROR(ones((5, 3)), eye(2, 4)) | components | 3 | 4
@@ -89,6 +90,8 @@ SubspaceMonitor(StreamingPCA(3)).predict(rows); SubspaceMonitor.from_estimator(S
  ScreeDisplay.from_estimator(FederatedPCA(2)); CommunicationDisplay.from_estimator(FederatedPCA(2))\
  | not fitted
 SubspaceMonitor(PCA(3)).partial_fit | partial_fit
+StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
+GROUSE(2).fit(rows).score(rows, sample_weight=np.zeros(600)) | sample_weight must have a positive
 SubspaceMonitor(StreamingPCA(3)).fit(lost); SubspaceMonitor(StreamingPCA(3)).partial_fit(lost) |\
  rows without NaN for StreamingPCA | got none
 SubspaceMonitor(StandardScaler()).fit(rows) | StandardScaler has no components_

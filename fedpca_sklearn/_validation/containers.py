@@ -101,8 +101,6 @@ def as_rows(X: Any) -> Any:
     """X as scikit-learn can read it with the names of its columns, or a TypeError that says how."""
     if isinstance(X, np.ndarray):
         return in_numpy(X)
-    if isinstance(X, DeviceRows):
-        return X
     if hasattr(X, "__next__"):
         raise TypeError("X must be rows in one array here, got an iterator; go batch by batch.")
     first = X[0] if isinstance(X, (list, tuple)) and X else X

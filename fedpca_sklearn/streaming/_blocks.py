@@ -274,10 +274,8 @@ def is_few(pca: Any, X: Any) -> bool:
     if is_stream(X) or is_dask(X) or is_on_disk(X):
         return False
     shape = getattr(X, "shape", None)
-    if shape == ():
-        return False
     if shape is None or len(shape) != 2:
-        return len(X) == 1
+        return shape != () and len(X) == 1
     return shape[1] > 0 and 0 < len(X) < pca._sizes.few(shape[1])
 
 

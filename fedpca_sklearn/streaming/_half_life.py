@@ -64,7 +64,6 @@ def check_half_life(estimator: Any, *others: str) -> None:
     ``others`` are the parameters that say it otherwise, unless they are as by default.
     """
     half_life = estimator.half_life
-    duration_of(half_life)
     parameters = inspect.signature(type(estimator)).parameters
     for name in others:
         value, plain = getattr(estimator, name), parameters[name].default

@@ -243,6 +243,16 @@ def test_sparse_chunks_of_many_features_stay_sparse(threads):
     assert_allclose(fitted.mean_, X.mean(axis=0), atol=1e-14)
 
 
+def test_joined_columns_are_cut_into_chunks_of_the_size_that_dask_is_told(threads):
+    X, seen = rows(), []
+    with dask.config.set({"array.chunk-size": "32 kB"}):
+        whole = chunked(X, 500, 10).map_blocks(lambda x: x, dtype=float)
+        fitted = FederatedPCA(5, merge=None).fit(whole)
+        seen += [rows.shape for rows in dask.compute(*fitted.transform(whole).to_delayed().ravel())]
+    assert_is_pca_of(fitted, X, 5)
+    assert max(n * X.shape[1] * 8 for n, _ in seen) <= 32_000
+
+
 @every_estimator
 def test_float32_is_kept(pca, threads):
     X = rows().astype(np.float32)

@@ -91,6 +91,22 @@ def test_any_clients_scales_and_means(
     assert_allclose(pca.scale_, scaler.scale_, rtol=1e-10)
 
 
+@pytest.mark.parametrize("scale", [False, True])
+def test_of_many_columns_each_has_a_noise_of_its_own_given_the_confounders(scale):
+    rng, d = np.random.default_rng(0), 301
+    X = 3 + rng.standard_normal((900, 6)) @ rng.standard_normal((6, d))
+    X += rng.standard_normal(X.shape) * np.linspace(0.5, 2, d)
+    pca = StreamingPCA(3, scale=scale, partial_out=[0]).fit(X)
+    Y = left_by(X, [0]) - left_by(X, [0]).mean(axis=0)
+    sizes = Y.std(axis=0) if scale else np.ones(d - 1)
+    C = np.cov(Y / sizes, rowvar=False)
+    lam, W = np.linalg.eigh(C)
+    low = (W[:, -3:] * lam[-3:]) @ W[:, -3:].T
+    normal = multivariate_normal(np.zeros(d - 1), low + np.diag(np.diag(C - low)))
+    expected = normal.logpdf(Y / sizes) - np.log(sizes).sum()
+    assert_allclose(pca.score_samples(X), expected, atol=1e-9)
+
+
 @pytest.mark.parametrize("confounders", [None, [4, 1]])
 @pytest.mark.parametrize("scale", [False, True])
 def test_the_model_of_the_rows(scale, confounders):

@@ -183,6 +183,11 @@ def test_arrays_on_disk_are_read_in_bounded_slices(n):
     assert sine(pca.components_, U[:, :-3:-1].T @ Z) < 1e-9
 
 
+def test_an_array_on_disk_without_rows_is_refused():
+    with pytest.raises(ValueError, match=r"Found array with 0 sample"):
+        StreamingPCA(2).fit(OnDisk(0, 5))
+
+
 @pytest.mark.parametrize("dtype", ["f8", "i2"])
 def test_a_memory_map_is_not_copied(dtype, tmp_path):
     file = np.memmap(tmp_path / "X.dat", dtype=dtype, mode="w+", shape=(4000, 1000))
