@@ -91,6 +91,7 @@ SubspaceMonitor(StreamingPCA(3)).predict(rows); SubspaceMonitor.from_estimator(S
  | not fitted
 SubspaceMonitor(PCA(3)).partial_fit | partial_fit
 StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
+StreamingPCA(12, partial_out=[0]).partial_fit(rows[:2]) | n_components=12 must be at most 11
 GROUSE(2).fit(rows).score(rows, sample_weight=np.zeros(600)) | sample_weight must have a positive
 SubspaceMonitor(StreamingPCA(3)).fit(lost); SubspaceMonitor(StreamingPCA(3)).partial_fit(lost) |\
  rows without NaN for StreamingPCA | got none
