@@ -198,9 +198,7 @@ class GROUSE(AffineTracker):
     random_state: Any = None
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Grouse:
-        if self.step_size == "averaged":
-            return _Grouse(V, AveragedSteps.of(Z @ V.T, V.shape[1]))
-        return _Grouse(V, RowSteps(self.step_size))
+        return _Grouse(V, AveragedSteps.of(Z @ V.T, V.shape[1]))
 
     def _moved(self, state: _Grouse, move: Move) -> _Grouse:
         V, R = move.of_basis(state.V)
