@@ -32,6 +32,7 @@ VALUES = {
     "parts": [Subspace.from_rows(part) for part in np.split(X, 6)],
     "pca": FederatedPCA(3).fit(X),
     "gauss": NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0),
+    "hidden": NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0, trust="sum"),
     "noisy": FederatedPCA(3, mechanism=NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0)).fit(X),
     "kernel": NAMES["VerticalFederatedKernelPCA"](1, feature_groups=1, random_state=0),
     "plane": lambda two: NAMES["ScoresDisplay"].from_estimator(VALUES["pca"], X, components=two),
@@ -89,6 +90,7 @@ next(iter_batches(texts(), columns=["rain"])) | rain
 SubspaceMonitor(StreamingPCA(3)).predict(rows); SubspaceMonitor.from_estimator(StreamingPCA(3));\
  ScreeDisplay.from_estimator(FederatedPCA(2)); CommunicationDisplay.from_estimator(FederatedPCA(2))\
  | not fitted
+SubspaceMonitor(StreamingPCA(3), contamination=0.0).partial_fit(rows) | 'contamination'
 SubspaceMonitor(PCA(3)).partial_fit | partial_fit
 StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
 StreamingPCA(12, partial_out=[0]).partial_fit(rows[:2]) | n_components=12 must be at most 11
@@ -104,6 +106,8 @@ CommunicationDisplay.from_estimator(StreamingPCA(2).fit(rows)) | communication_,
 plane((0, 3)); plane((0,)); plane((-1, 0)) | components must be two of 0 to 2
 LoadingsDisplay.from_estimator(pca, kind="pie") | kind must be 'circle' or 'bars', got 'pie'
 private_scores(pca, rows, gauss); private_scores(PCA(2).fit(rows), rows, gauss) | with a mechanism
+VerticalFederatedPCA(1, feature_groups=[["x"]]).fit(frame) | feature_groups must | got 'x'.
+FederatedPCA(2, mechanism=hidden).fit(rows).remove(0) | sum of all clients only; none can be
 private_scores(noisy, rows, gauss, components=(0, 3)) | components must be two of 0 to 2, got (0, 3)
 merge_subspaces(summaries(0, mean=[0, -1e155, 0])) | =5, scatter=1 and a mean of up to 1e+155
 merge_subspaces(summaries(n_samples=1e300), weights=[1, 1e10]) | subspaces[1] (site 'south'): wei

@@ -180,7 +180,7 @@ VerticalFederatedKernelPCA(2, feature_groups=2, random_state=0)
     feature_groups=[range(8)] | feature_groups | column 8 is held by 0
     feature_groups=[[], range(9)] | feature_groups must not hold an empty group
     feature_groups=[[-1], range(8)] | feature_groups | got -1
-    feature_groups=[["ash"], range(1, 9)] | feature_groups | got 'ash'
+    feature_groups=[["ash"], range(1, 9)] | got 'ash', and the columns of X have no names.
     kernel=rbf_kernel | kernel= | needs aggregation=VFedPCA
     aggregation=VFedPCA(), n_landmarks=5 | n_landmarks=5 needs aggregation='exact'
     kernel="poly", degree=0.5, gamma=9.0 | kernel='poly' is NaN or infinite

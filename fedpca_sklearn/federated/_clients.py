@@ -194,13 +194,10 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
         """
         results = Federation(self.n_jobs, log=self.communication_).map(function, calls)
         clients = progress(self, shards, len(shards), "clients")
-        for result in results:
-            client = next(clients, None)
-            if client is None:  # a callback has stopped the fit
-                return
+        for result, (label, _) in zip(results, clients, strict=False):  # a callback may stop it
             if result is not None:  # of a row chunk without rows
-                yield client[0], result
-        next(clients, None)
+                yield label, result
+        next(clients, None)  # the end of the last task
 
 
 class StreamingClientsTransformer(ClientsTransformer):

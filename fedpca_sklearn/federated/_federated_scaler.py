@@ -321,7 +321,6 @@ class FederatedScaler(FittedState, StandardScaler):
         return tags
 
     def _start(self) -> None:
-        self._reset()
         self.clients_: list[Any] = []
         self.communication_ = CommunicationLog()
         self.__dict__.pop("_accounts", None)

@@ -177,7 +177,7 @@ def _waiting(work: Any, state: State, room: int, k: int = 0) -> WaitingSite | No
     Of k directions that it had before none is lost.
     """
     summary = state.subspace
-    if summary.column_scatter is None or not summary.centered or not has_bounds(state):
+    if summary.column_scatter is None or not has_bounds(state):
         return None
     used = summary.column_scatter > 0
     k = k if k and k == _most(work, used) else _directions(work, summary, used)

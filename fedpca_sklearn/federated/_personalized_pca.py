@@ -307,7 +307,8 @@ class PersonalizedPCA(FederatedPCA):
             self.communication_.floats_pooled = pooled  # no rows but those of the fit
             self._set_fitted(along(total, rounds.V, factor), self.n_components, self.n_samples_)
             self.local_components_ = rounds.local
-            self.site_means_ = {label: summary.mean for label, summary in summaries.items()}
+            for name in ("site_means_", "local_pvalues_", "needs_local_"):
+                setattr(self, name, {label: getattr(self, name)[label] for label in local})
             self.n_refinements_ += n_rounds
         return self
 

@@ -327,7 +327,7 @@ class RobustMerge(MergeStrategy):
         trusted = trusted_parts(parts, shares_trusted(parts, found, bad))
         if self.method == "filter":
             merged = merge_subspaces(trusted, rank)
-            if self.suspects_ and 0 < len(trusted) < len(parts):
+            if len(trusted) < len(parts):
                 warn_of_suspects(parts, trusted, merged, self.suspects_.values())
             return merged
         weights = median_weights([part.components[:rank] for part in trusted])

@@ -86,10 +86,7 @@ class Summarised:
 
     def sent(self, state: State) -> Site:
         """A client with the directions that it sends."""
-        subspace = state.subspace
-        if self.keep is None and self.max_keep is not None:
-            subspace = subspace._part(self.max_keep)
-        return Site(self, state.n_rows, subspace)
+        return Site(self, state.n_rows, state.subspace._part(self.max_keep))
 
     def work(self, before: Any, X: Any, weight: Any = None) -> Site:
         """Local work of one client: its summary with more rows, which have been checked."""

@@ -220,14 +220,12 @@ def _newest(monitor: Any) -> MonitorModel:
 
 
 def _catch_up(monitor: Any) -> None:
-    """Take the model from the estimator, if it has learnt rows since."""
-    if monitor._behind:
-        monitor._model = _newest(monitor)
-        monitor._behind = 0
-        begins = isinstance(monitor._scale, ByVariances) and not monitor._drift.points
-        if monitor.limits == "chi2" or begins:
-            monitor._scale = ByVariances(-float(np.log(monitor._model.level)))
-            monitor._limit = replace(monitor._limit, value=monitor._scale.limit)
+    """Take the model from the estimator, which has learnt rows since."""
+    monitor._model, monitor._behind = _newest(monitor), 0
+    begins = isinstance(monitor._scale, ByVariances) and not monitor._drift.points
+    if monitor.limits == "chi2" or begins:
+        monitor._scale = ByVariances(-float(np.log(monitor._model.level)))
+        monitor._limit = replace(monitor._limit, value=monitor._scale.limit)
 
 
 def _within_limits(

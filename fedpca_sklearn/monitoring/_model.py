@@ -212,8 +212,7 @@ class MonitorModel:
         result[:, ::2] = surprise_of_q(squares, power)
         result[:, 1] = surprise_of_t2(distances[:, 1], k, self.n_samples)
         over = distances[:, 0] > self.least_q
-        if not over.all():
-            result[~over, 0] = 0.0
+        result[~over, 0] = 0.0
         if not self.within.moments[0] > 0:  # whatever is outside is unlike
             far = _FAR * distances[over, 0] / self.least_q
             result[over, 0] = far if len(self.within.basis) < d else 0.0

@@ -47,8 +47,6 @@ def mu_of(epsilon: float, delta: float) -> float:
         low /= 2
     while log_delta(epsilon, high) < target:
         high *= 2
-    if low == high:
-        return low
     return scipy.optimize.brentq(
         lambda mu: max(log_delta(epsilon, mu), -1e300) - target, low, high, xtol=1e-300, rtol=_RTOL
     )

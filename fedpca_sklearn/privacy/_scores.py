@@ -117,7 +117,6 @@ def private_scores(
     half = _DEVIATIONS * np.sqrt(np.asarray(estimator.explained_variance_, dtype=float)[at])
     first, second = (np.linspace(-end, end, size + 1) for end in half)
     accounts = Accounts()
-    accounts.check([client], mechanism, mu2)
     accounts.charge([client], mechanism, mu2)
     counts = counted(scores, (first, second))
     noisy = noise.noisy(counts, std, np.random.default_rng(seeds_of(random_state)))

@@ -11,7 +11,6 @@ from .._kernels import linalg
 from .._kernels.missing import coordinates
 from .._kernels.row_moments import RowMoments
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
-from .._kernels.too_large import too_large
 from ..communication import Federation
 from ..summary import Subspace
 from ..tracking._alternating_projections import robust_mean, without_sparse_part
@@ -356,11 +355,11 @@ def _logarithms(
     """
     R = np.abs(Z - fit)
     seen = ~np.isnan(R)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # what is not finite is refused when it is added up
+        squares = np.where(seen, fit, 0.0) ** 2
         size = np.sqrt(np.mean(fit**2, axis=1))
         typical = np.sqrt(np.mean(size**2))
-    if not np.isfinite(typical):
-        raise too_large("sum of squares")
+        last = [np.log(np.maximum(level, _TINY)), squares.sum(axis=1)]
     floor = LEAST / OUTLIER_DEVIATIONS * np.where(size > 0, size, typical)
     deviation = np.maximum.outer(deviations_of_rows(R), deviations_of_columns(R))
     deviation = np.maximum(deviation, floor[:, None])
@@ -369,6 +368,4 @@ def _logarithms(
     if columns is not None:
         high = np.maximum(high, np.where(np.isfinite(columns), columns, np.inf))
     logs = np.log(np.clip(R, _LEAST_SIZE * deviation, high, where=counted, out=np.ones_like(R)))
-    squares = np.where(seen, fit, 0.0) ** 2
-    last = [np.log(np.maximum(level, _TINY)), squares.sum(axis=1)]
     return np.column_stack([logs, counted, *last])

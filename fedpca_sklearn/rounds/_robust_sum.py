@@ -136,7 +136,7 @@ class RobustSum(PerfectChannel):
         self._parts, self._shares, self.begins_again = parts, np.ones(len(parts)), False
         self._shares[some] = shares_trusted(compared, found, bad)
         trusted = trusted_parts(compared, self._shares[some])
-        if self.suspects_ and 0 < len(trusted) < len(compared):
+        if len(trusted) < len(compared):
             merged = merge_subspaces(trusted, n_components)
             warn_of_suspects(compared, trusted, merged, self.suspects_.values())
 

@@ -178,6 +178,7 @@ def test_files_give_the_numbers_of_one_process(tmp_path):
     for name in ("components_", "explained_variance_", "mean_", "noise_variance_"):
         assert np.array_equal(getattr(pca, name), getattr(here, name)), name
     assert pca.clients_ == ["north", "south", "west"]
+    assert pca.communication_.floats_up == 3 * (2 * 4 * 5 + 1)
     assert pca.feature_names_in_.tolist() == list("abcd")
     first, second = (PairMoments.from_rows(X[:45].astype(dtype)) for dtype in ("f4", "f8"))
     for pairs, dtype in (([first] * 2, "f4"), ([first, second], "f8")):
@@ -187,6 +188,7 @@ def test_files_give_the_numbers_of_one_process(tmp_path):
         FederatedPCA.from_pairs([moments[0], other], 3)
     pca.partial_fit(X, clients=["east"] * 90)
     assert_is_of_pairs(pca, np.concatenate([X, X]))
+    assert pca.summaries_["east"].site == "east"  # as the others know theirs
 
 
 def test_a_file_that_is_cut_or_changed_is_refused():

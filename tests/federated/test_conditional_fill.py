@@ -21,6 +21,7 @@ from fedpca_sklearn import (
     StreamingPCA,
     excess_error,
     make_power_law,
+    make_spiked,
 )
 
 
@@ -183,8 +184,17 @@ def test_above_the_exact_dimension_and_beside_mean_imputation():
     assert pca.subspace_error_bound_ == np.inf
     # covariances of what is missing add no directions to what clients have cut
     sent, rounds = whole.communication_.floats_up, pca.communication_.table
-    assert {row["floats_up"] for row in rounds[1:] if row["floats_up"]} == {sent}
-    assert rounds[0]["floats_up"] == 6 * 2 * 300
+    assert [row["floats_up"] for row in rounds] == [6 * 2 * 300, sent, 0, sent, 0, sent]
+
+
+@pytest.mark.filterwarnings("ignore:two columns have entries in the same row")
+def test_holes_do_not_count_as_components():
+    """No more than one is added; if rows were taken as whole there would be many."""
+    for d, share, spikes in ((20, 0.3, [10, 6, 3]), (20, 0.5, [10, 6, 3]), (6, 0.7, [20])):
+        X, _ = make_spiked(500, d, spikes=spikes, random_state=0)
+        X[np.random.default_rng(0).random(X.shape) < share] = np.nan
+        pca = FederatedPCA("held-out", missing=ConditionalFill()).fit(X, clients=np.arange(500) % 3)
+        assert 0 <= pca.n_components_ - len(spikes) <= 1
 
 
 FILL = ConditionalFill()

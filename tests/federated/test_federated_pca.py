@@ -124,6 +124,7 @@ def test_clients_without_labels_are_shards_of_which_the_first_hold_one_row_more(
     assert pca.clients_ == list(range(len(parts)))
     for label, part in zip(pca.clients_, parts, strict=True):
         assert pca.estimators_[label].n_samples_ == len(part)
+        assert pca.estimators_[label] is pca.estimators_[label]
         assert_allclose(pca.estimators_[label].mean_, part.mean(axis=0), atol=1e-12)
 
 
@@ -285,6 +286,10 @@ def test_given_summaries_go_on_with_further_clients(sites):
     assert [s.to_bytes() for s in subspaces] == before
     with pytest.raises(ValueError, match="9 features"):
         pca.partial_fit(X[:, :5], clients=clients)
+    first = FederatedPCA.from_subspaces([subspaces[0], Subspace.empty(9)], 4)
+    first.set_params(estimator=IncrementalPCA(9))  # of the client without rows one that begins
+    first.partial_fit(X[clients == 2], clients=[1] * 70)
+    assert_is_pca_of(first, X[np.isin(clients, [0, 2])], 4)
     fraction = FederatedPCA.from_subspaces(list(pca.summaries_.values()), 0.9)
     o = Oracle(X)
     assert fraction.n_components_ == np.sum(np.cumsum(o.s**2) <= 0.9 * o.scatter) + 1

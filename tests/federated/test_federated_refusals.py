@@ -28,6 +28,8 @@ VALUES = {
     "FULL": np.nan_to_num(SPOTS),
     "HALF": np.where(np.arange(40)[:, None] < 20, SPOTS * [1, 1, np.nan], SPOTS),
     "PAIRS": PairMoments.from_rows(SPOTS),
+    "PairMoments": PairMoments,
+    "EMPTY": Subspace.empty(13),
     "ORIGIN": Subspace.from_rows(X, center=False),
     "SITES": [StreamingPCA().fit(X[c == CLASS]).subspace_ for c in range(3)],
     "GAUSS": NAMES["AnalyzeGauss"](1.0, 1e-5, 9.0),
@@ -68,6 +70,7 @@ FederatedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | p
 FederatedPCA(2).fit(FULL).set_params(missing=AvailablePairs()) | partial_fit(FULL) | missing must not change
 DistributedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
 FederatedPCA | from_pairs([PAIRS._replace(site="a")] * 2, 2) | of site 'a'
+FederatedPCA | from_pairs([PairMoments.from_rows(WIDE)], 2) | d=300 | at most 256 | DistributedPCA
 FederatedPCA | from_pairs(SITES, 2) | got ['Subspace'
 FederatedPCA | from_pairs(PAIRS, 2) | pairs must be a sequence | got one PairMoments
 FederatedPCA | from_pairs([PAIRS], 2, missing=ConditionalFill()) | missing must be AvailablePairs
@@ -103,6 +106,9 @@ RobustMerge(max_bad=2) | merge(SITES, 2) | max_bad=2 must be fewer than half of 
 FederatedPCA(0.9, merge=ProjectionAverage(3), mechanism=GAUSS) | partial_fit(X) | n_components=0.9 must be an integer or None
 FederatedPCA(0.9, merge=SubspaceMerge(truncate=True)) | fit(X) | n_components=0.9 must be an integer or None
 SubspaceMerge(truncate=True) | merge(SITES, 0.9) | n_components=0.9 must be an integer or None
+FederatedPCA | from_subspaces([EMPTY, EMPTY], 2) | at least one row, all have n_samples=0
+FederatedPCA.from_subspaces([ORIGIN], 2) | partial_fit(X, clients=CLASS) | Client 0: | center
+FederatedPCA.from_subspaces(SITES, 2).set_params(estimator=IncrementalPCA(2)) | partial_fit(X, clients=CLASS) | Client 0: it was given as a summary, from which IncrementalPCA cannot go on
 FederatedPCA | from_subspaces(SITES, 14) | n_components=14 | n_features=13
 FederatedPCA(3).fit(X) | refine(X, n_rounds=0) | n_rounds must be an integer of at
 FederatedPCA(3).fit(X) | refine(X, sample_weight=np.zeros(178)) | sample_weight must have a pos
@@ -130,6 +136,7 @@ PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[:-1], clients=CLASS[:-1])
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X + 1, clients=CLASS) | mean
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[CLASS != 1], clients=CLASS[CLASS != 1]) | 1
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X, clients=np.where(CLASS == 1, 7, CLASS)) | 7
+PersonalizedPCA(2, 2).fit(X, clients=CLASS) | inverse_transform(X) | X must have shape (n_samples, 4), got (178, 13)
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
 FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
 FederatedScaler().fit(X) | partial_fit(X, sample_weight=np.zeros(177)) | sample_weight

@@ -1,5 +1,7 @@
 """FederatedScaler is scikit-learn's StandardScaler of the pooled rows, whoever holds them."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -203,7 +205,11 @@ def test_by_files(tmp_path):
 def test_sums_are_sent_and_nothing_else():
     """Rows with the same sums lead to the same bits, and to messages of a known size."""
     X, clients = rows([30, 50, 20])
-    log = FederatedScaler().fit(X, clients=clients).communication_
+    scaler = FederatedScaler().fit(X, clients=clients)
+    log, before = scaler.communication_, pickle.dumps(scaler)
+    scaler.partial_fit(X, clients=clients, sample_weight=np.zeros(100))
+    assert pickle.dumps(scaler) == before  # rows without weight are none
+    assert scaler.partial_fit(X, clients=clients).communication_.rounds == 2
     assert (log.rounds, log.floats_up, log.floats_down) == (1, 3 * (3 * 4 + 1), 0)
     assert (log.bytes_up, log.floats_pooled) == (8 * log.floats_up, X.size)
     X[clients == 1, 0] = np.nan

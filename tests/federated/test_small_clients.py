@@ -334,3 +334,16 @@ def test_a_client_that_joins_named_sites_has_a_name():
     assert {label: sent.site for label, sent in model.summaries_.items()} == {
         name: name for name in "abcd"
     }
+    with pytest.warns(UserWarning, match="has no site, unlike"):  # a name is a text
+        model.partial_fit(X[50:60], clients=[7] * 10)
+    assert model.summaries_[7].site is None
+
+
+def test_few_rows_go_on_from_a_summary_without_the_scatter_of_columns():
+    X = far_rows(300)
+    first = Subspace.from_rows(X[:100])._replace(column_scatter=None)
+    model = FederatedPCA.from_subspaces([first], 3)
+    for start in range(100, 130, 10):
+        model.partial_fit(X[start : start + 10], clients=[0] * 10)
+        expected = svd_of(X[: start + 10])[1]
+        assert_allclose(model.singular_values_, expected[:3], rtol=1e-9)

@@ -3,6 +3,8 @@
 Numpy on rows that StandardScaler scaled is the oracle of columns in unlike units.
 """
 
+import copy
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -107,6 +109,12 @@ def test_a_row_far_in_a_direction_of_little_variance_is_found():
     odd = np.arange(2000) % 2 == 0
     assert roc_auc_score(odd, -monitor.score_samples(new)) > 0.97
     assert roc_auc_score(odd, monitor.statistics(new).max(axis=1)) < 0.55
+    row, mean = monitor.estimator_.mean_ + 0.4 * np.eye(D)[-1], monitor.estimator_.mean_.copy()
+    assert monitor.score_samples([row]) < monitor.offset_
+    assert monitor.statistics([row]).max() < 1
+    after = copy.deepcopy(monitor).partial_fit([row]).estimator_
+    learnt = mean + 2001 * (after.mean_ - mean)  # moved until it is at the limit
+    assert_allclose(monitor.score_samples([learnt]), monitor.offset_, rtol=1e-6)
 
 
 OVER = """
@@ -365,6 +373,7 @@ def test_rows_are_scored_before_they_are_learnt_and_moved_to_the_limit(scale):
     if scale:
         assert_allclose(monitor.estimator_.scale_, twin.scale_, rtol=1e-9)
     assert_array_equal(monitor.predict(given[7:8]), -1)
+    assert monitor.fit(X).recent_scores_.shape == (0,)  # those of another model are gone
 
 
 @pytest.mark.parametrize("limits", ["chi2", "quantile"])

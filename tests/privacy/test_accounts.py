@@ -35,7 +35,13 @@ from fedpca_sklearn import (
     SubspaceMerge,
 )
 from fedpca_sklearn.federated import _private
-from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, _ledger, gaussian_cost
+from fedpca_sklearn.privacy import (
+    PrivacySpent,
+    SecondMomentMechanism,
+    _chained_lines,
+    _ledger,
+    gaussian_cost,
+)
 from fedpca_sklearn.privacy._accounts import Account, Accounts
 from fedpca_sklearn.privacy._chained_lines import locked
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
@@ -106,6 +112,9 @@ def test_each_call_is_spent_and_one_too_many_is_refused_before_rows_are_looked_a
     assert pickle.dumps(pca) == before
     pca.partial_fit(X[30:], clients=labels[30:]).partial_fit(X[30:], clients=["c"] * 30)
     assert_spent(pca.privacy_spent_)
+    if trust == "client":  # each states its own
+        for label, n_spent in (("a", 3), ("b", 3), ("c", 1)):
+            assert_spent(pca.summaries_[label].privacy[:2], n_spent, 3)
     assert_spent(pca.fit(X, clients=labels).privacy_spent_, 1, 3)  # from scratch
 
 
@@ -551,16 +560,43 @@ def test_the_account_is_charged_what_the_mechanism_states():
         scaled(0.5, gaussian).fit(rows())
 
 
-def test_calls_of_accounts_that_are_added_have_no_numbers_twice():
+def test_accounts_that_are_added_cost_both_and_their_calls_have_no_numbers_twice():
     """Noise is drawn by the number of a call: two calls with one number have the same noise."""
-    accounts = Accounts({"0": Account(0)}, n_calls=2)
-    accounts.add(Accounts({"0": Account(0)}, n_calls=3))
+    accounts = Accounts({"0": Account(0, 0.5, 1.0)}, n_calls=2)
+    accounts.add(Accounts({"0": Account(0, 0.25, 2.0), "1": Account(1, 0.25, 2.0)}, n_calls=3))
     assert accounts.numbers(0) == (0, 4)
+    assert accounts.of == {"0": Account(0, 0.75, 3.0), "1": Account(1, 0.25, 2.0)}
 
 
-def test_a_ledger_refuses_a_line_whose_cost_is_no_number(tmp_path):
-    """A sum with NaN exceeds no budget."""
+@pytest.mark.parametrize(
+    ("label", "mu2", "words"),
+    [
+        ("west", math.nan, "mu2 must be at least 0, got nan"),  # of which no sum exceeds a budget
+        ("west", -1.0, "mu2 must be at least 0, got -1.0"),
+        (" west", 1.0, "label must be a text without spaces around it, got ' west'"),
+        ("cafe\u0301", 1.0, "label must be a text"),
+        (7, 1.0, "label must be a text .*, got 7"),
+    ],
+)
+def test_a_ledger_refuses_a_line_of_no_account_or_of_no_cost(tmp_path, label, mu2, words):
     path = tmp_path / "ledger.jsonl"
-    path.write_bytes(_ledger._line(_ledger._Known(), "west", None, math.nan))
-    with pytest.raises(ValueError, match="mu2 must be at least 0, got nan"):
+    path.write_bytes(_ledger._line(_ledger._Known(), label, None, mu2))
+    with pytest.raises(ValueError, match=words):
         PrivacyLedger(path).spent(1e-5)
+
+
+def test_a_ledger_that_is_replaced_before_its_lock_is_held_is_refused(ledger, monkeypatch):
+    """Or the release would be written into a file that has no name any more."""
+    pca = model(n_releases=3, ledger=ledger).fit(rows())
+    before, lock = Path(ledger.path).read_bytes(), _chained_lines._lock
+
+    def replaced(descriptor):
+        other = Path(ledger.path + ".other")
+        other.write_bytes(before)
+        os.replace(other, ledger.path)
+        lock(descriptor)
+
+    monkeypatch.setattr(_chained_lines, "_lock", replaced)
+    with pytest.raises(ValueError, match="was replaced while it was opened: no release"):
+        pca.fit(rows())
+    assert Path(ledger.path).read_bytes() == before

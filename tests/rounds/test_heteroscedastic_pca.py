@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from helpers import random_basis, sine
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
@@ -146,6 +146,18 @@ def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own(
     assert sine(lost.components_, V) < 0.5
 
 
+def test_a_round_without_any_site_changes_nothing():
+    X, labels, _ = sites()
+    schedule = np.zeros((1000, 3), dtype=bool)
+    schedule[-1] = True  # never reached
+    plain = fitted(50, X, labels, channel=PerfectChannel(dropout=schedule))
+    schedule[plain.communication_.rounds - 2 - plain.n_iter_ // 2] = True
+    pca = fitted(51, X, labels, channel=PerfectChannel(dropout=schedule))
+    assert_array_equal(pca.log_likelihoods_, plain.log_likelihoods_)
+    assert_array_equal(pca.components_, plain.components_)
+    assert pca.communication_.rounds == plain.communication_.rounds + 1
+
+
 @pytest.mark.parametrize(
     "X", [np.ones((20, 4)), np.eye(4)[[0, 1] * 10], np.zeros((3, 4)), np.arange(8.0).reshape(2, 4)]
 )
@@ -174,3 +186,5 @@ def test_rows_count_less_by_their_squares_about_the_mean_or_about_the_origin(cen
     variance = np.mean((X - X.mean(axis=0) * center) ** 2) / 2.0**2
     found = _heteroscedastic_pca.Weighted(Moments(), 2.0, center, few=3).local(RowsAtHand(X))
     assert_allclose(found, variance**-_heteroscedastic_pca._POWER * np.append(X.sum(axis=0), 50))
+    few = _heteroscedastic_pca.Weighted(Moments(), 2.0, center, few=50).local(RowsAtHand(X))
+    assert_allclose(few, np.append(X.sum(axis=0), 50))  # with the noise of all

@@ -108,6 +108,7 @@ def biased(share):
     return answer
 
 
+SKEW = 1e6 * np.append(np.eye(5, k=1) - np.eye(5, k=-1), [0, 0])
 ADAPTIVE = {
     "a small bias in each round": ("times_scatter", biased(0.05)),
     "less than nothing": ("times_scatter", biased(-0.05)),
@@ -117,6 +118,8 @@ ADAPTIVE = {
     "not a number": ("times_scatter", lambda a, q: a * np.nan),
     "infinite": ("times_scatter", lambda a, q: np.full_like(a, np.inf)),
     "honest until the last round": ("variances", lambda a, q: np.append(3 * a[:-2], a[-2:])),
+    "not symmetric in the last round": ("variances", lambda a, q: a + SKEW),
+    "not a number in the last round": ("variances", lambda a, q: np.append(np.nan, a[1:])),
     "scatter alone": ("variances", lambda a, q: np.append(a[:-2], [3 * a[-2], a[-1]])),
     "count alone": ("variances", lambda a, q: np.append(a[:-1], 1e9)),
     "count is not a number": ("variances", lambda a, q: np.append(a[:-1], np.nan)),

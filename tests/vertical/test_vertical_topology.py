@@ -4,6 +4,8 @@ Oracles are known graphs, numpy's Chebyshev polynomials of the weights, the aver
 with a server.
 """
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,6 +34,7 @@ from fedpca_sklearn import (
     GaussianChannel,
     Graph,
     PerfectChannel,
+    Ring,
     Topology,
     VFedPCA,
 )
@@ -210,6 +213,15 @@ def test_clients_that_hear_their_neighbours_alone_disagree():
     U = model.set_params(method=VFedPCA(exchange="neighbours")).fit(alike()).client_vectors_
     apart = [np.linalg.norm(a - b, axis=1).max() for a in U for b in U]
     assert model.disagreement_ == max(apart) > 1e-3
+    # all signs are tried, of vectors of which some are turned by the last exchange
+    signs, near = np.array(list(product([1, -1], repeat=6))), Ring().neighbours(6) + np.eye(6)
+    for seed in (3, 6, 26):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((40, 12)) * np.linspace(3, 1, 12) + rng.standard_normal((40, 1))
+        options = {"feature_groups": 6, "topology": Ring(), "exchange": "neighbours"}
+        for V in np.swapaxes(vertical(3, **options).fit(X).client_vectors_, 0, 1):
+            sums = np.einsum("si,ij,sj->s", signs, V @ V.T * near, signs)
+            assert sums[0] == pytest.approx(sums.max())
     assert not hasattr(model.set_params(method="vfedpca").fit(alike()), "client_vectors_")
 
 

@@ -411,11 +411,12 @@ def test_eq_9_as_printed_has_the_kernel_itself(kernel):
 
 def test_a_kernel_or_a_client_without_a_positive_eigenvalue_is_named_or_left_out():
     X = np.random.default_rng(0).standard_normal((5, 40))
-    options = {"kernel": "sigmoid", "coef0": 0.0, "gamma": -0.001}
-    assert np.linalg.eigvalsh(centred(np.tanh(-0.001 * X @ X.T)))[-1] < 1e-12
-    with pytest.warns(UserWarning, match=r"gamma=-0.001, coef0=0.0 .* no eigenvalue is positive"):
-        model = VerticalFederatedKernelPCA(1, **options).fit(X)
-    assert_array_equal(model.eigenvalues_, 0)
+    for coef0 in (0.0, 1.0):  # not centred the kernel of the latter has a positive trace
+        options = {"kernel": "sigmoid", "coef0": coef0, "gamma": -0.001}
+        assert np.linalg.eigvalsh(centred(np.tanh(-0.001 * X @ X.T + coef0)))[-1] < 1e-12
+        with pytest.warns(UserWarning, match=rf"coef0={coef0} .* no eigenvalue is positive"):
+            model = VerticalFederatedKernelPCA(1, **options).fit(X)
+        assert_array_equal(model.eigenvalues_, 0)
     X = np.random.default_rng(0).standard_normal((30, 12)) * np.repeat([1.0, 0.02], 6)
     model = VerticalFederatedKernelPCA(
         1,
