@@ -144,3 +144,13 @@ def test_columns_that_overflow_name_their_client(method):
     X[:, 2:4] *= 1e160
     with pytest.raises(ValueError, match=r"^Client 1: .*too large"):
         VerticalFederatedPCA(2, feature_groups=3, method=method, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("code", [code for code in MODELS if code.endswith("PCA(2)")])
+def test_a_sum_that_overflows_names_the_largest_client(code):
+    """No client's sum of squares does."""
+    Z = np.random.default_rng(0).standard_normal((40, 4))
+    Z -= Z.mean(axis=0)
+    Z *= 1.2e154 / np.linalg.norm(Z)
+    with pytest.raises(ValueError, match=r"^Client 'b': .*too large"):
+        made(code).fit(np.concatenate([Z, 1.05 * Z]), clients=np.repeat(["a", "b"], 40))

@@ -46,18 +46,17 @@ def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...
     means = np.divide(sums, counts, out=sums, where=counts > 0)
     for at in row_slices(d, d):
         products[at] -= counts[at] * means[at] * means[:, at].T
-    settle(products, counts)
+    settle(products)
     return counts, means, products, origin
 
 
-def settle(products: np.ndarray, counts: np.ndarray) -> None:
-    """Take away, in place, what rounding leaves where there are no rows, or no variation."""
+def settle(products: np.ndarray) -> None:
+    """Take away, in place, what rounding leaves where there is no variation."""
     mirror(products)
     most = np.sqrt(np.maximum(np.diag(products), 0.0))
     for at in row_slices(len(products), len(products)):
-        rows, bound = products[at], most[at, None] * most
-        rows[counts[at] == 0] = 0.0
-        np.clip(rows, -bound, bound, out=rows)
+        bound = most[at, None] * most
+        np.clip(products[at], -bound, bound, out=products[at])
 
 
 def means_of_columns(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -98,7 +98,6 @@ def _sample_of(Y: Any, m: int) -> Sample | None:
     """That of about so many rows; None where it is not finite."""
     some = dense(Y[:: Y.shape[0] // m]).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # of which others tell
-        some -= some[0].copy()  # so that columns that do not vary are zero
-        some -= some.mean(axis=0)
+        some -= some.mean(axis=0)  # exactly zero of few float32 that do not vary
         sample = Sample(some)
     return sample if sample.is_finite else None

@@ -65,6 +65,8 @@ class RowsAtHand(RowMoments):
 
     def __init__(self, X: Any, weight: np.ndarray | None = None):
         self.X, self.weight = X, weight
+        if weight is not None:
+            self.X, self.weight = _with_weight(X, weight)
 
     @cached_property
     def n_samples(self) -> float:  # type: ignore[override]
@@ -128,6 +130,8 @@ class SiteMoments(RowMoments):
     @classmethod
     def of(cls, X: Any, weight: np.ndarray | None = None) -> SiteMoments:
         """Moments of rows; O(n d^2) time and O(d^2) memory up to `MOST_COLUMNS` columns."""
+        if weight is not None:
+            X, weight = _with_weight(X, weight)
         n = float(X.shape[0] if weight is None else weight.sum())
         root_w = None if weight is None else np.sqrt(weight)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -199,6 +203,12 @@ class _HiddenScatter:
         noise *= _NOISE * np.outer(np.abs(V) @ self._roots, self._roots)
         noise += scatter_product(self._X, self.mean, V, self._weight)
         return noise
+
+
+def _with_weight(X: Any, weight: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Rows with weight, if there are any: others are as absent, whatever they hold."""
+    there = weight > 0
+    return (X, weight) if there.all() or not there.any() else (X[there], weight[there])
 
 
 def _column_scatter(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> np.ndarray:

@@ -100,9 +100,8 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     all_kept = max_keep == n_features or (max_keep is None and n_features <= MAX_EXACT_DIMENSION)
     if all_kept:
         return _SPARSE_ROWS if sparse else rows_of_scatter_block(n_features)
-    if sparse and n_features <= SMALL_DIMENSION:
-        return max(64, 8 * n_features)
-    if max_keep is not None and sparse and 4 * max_keep < n_features:
+    small = n_features <= SMALL_DIMENSION
+    if sparse and max_keep is not None and (small or 4 * max_keep < n_features):
         return 2**15
     return rows_of_update(max_keep)
 

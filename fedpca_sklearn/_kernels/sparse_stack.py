@@ -196,11 +196,7 @@ class SparseBlock(Block):
     def _by_qr(self, max_keep, keep, past_scatter):
         """Householder's QR of the rows, some of which are made dense at a time."""
         fields = (self.V, self.s, self.mean, self.n, self.rows, self.w, self.center, self.low)
-        block = DenseBlock(*fields)
-        found = block.reduce(max_keep, keep, past_scatter, solver="qr")
-        self.shift, self.offset = block.shift, block.offset
-        self.column_scatter = block.column_scatter
-        return found
+        return DenseBlock(*fields).reduce(max_keep, keep, past_scatter, solver="qr")
 
     def _gram(self) -> np.ndarray:
         """Gram matrix of the new rows."""

@@ -28,12 +28,10 @@ _COLUMNS, _VECTORS, _FEATURES = 200, 48, 2**15
 
 
 def sums_in_groups(A: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """``A.T @ Z`` for few columns of A, of which those of some rows each are added up in float64.
+    """``A.T @ Z`` in float32 for few columns of A; those of some rows each are added in float64.
 
     Equal products, as of rows that repeat, are all rounded alike where they are added in float32.
     """
-    if Z.dtype == np.float64:
-        return A.T @ Z
     whole = len(A) - len(A) % ROWS_OF_GROUP
     groups = [M[:whole].reshape(-1, ROWS_OF_GROUP, M.shape[1]) for M in (A, Z)]
     total = np.add.reduce(groups[0].swapaxes(1, 2) @ groups[1], axis=0, dtype=np.float64)

@@ -189,6 +189,4 @@ class computed_once(Generic[Found]):
         self.__doc__ = find.__doc__
 
     def __get__(self, obj: Any, kind: Any = None) -> Found:
-        if obj is None:
-            return self  # type: ignore[return-value]
         return vars(obj).setdefault(self._name, self._find(obj))

@@ -24,7 +24,7 @@ from ._merge import takes_all
 from ._summaries import Summarised
 
 # A function of a mean and a block of directions.
-Multiply: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+Multiply: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # Estimators whose directions are those of rows, or cut from them.
 _DECOMPOSITIONS = (Summarised, StreamingPCA, PCA, IncrementalPCA, TruncatedSVD)
 # Rounds at most where a tolerance is given and no number of rounds.

@@ -163,8 +163,10 @@ class Scaled(Moments):
     s: np.ndarray
     units: np.ndarray
 
-    def __post_init__(self):
-        self.dtype = self.V.dtype
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        """See `Moments`."""
+        return self.V.dtype
 
     @property
     def rows(self) -> np.ndarray:
@@ -178,9 +180,6 @@ class Scaled(Moments):
     def scaled(self, factors: np.ndarray) -> Scaled:
         """See `Moments`."""
         return replace(self, units=self.units * factors)
-
-    def __setstate__(self, state):
-        vars(self).update(state, dtype=state["V"].dtype)
 
 
 class Certainty(NamedTuple):

@@ -32,7 +32,6 @@ from ._scaling import deviations, rescaled, scatter_of_columns
 from ._subspace import Subspace
 from ._updating import unit_of, was_truncated
 
-_NONE = Adjusting()
 # What confounders exceed all other columns together by, where directions are cut. What is cut of
 # them, and with it the error of their effects squared, falls with the fourth power.
 _PROMINENT = 2.0**8
@@ -47,7 +46,7 @@ def updated_by_block(
     rows: Any,
     weight: np.ndarray | None,
     *,
-    adjusting: Adjusting = _NONE,
+    adjusting: Adjusting,
     **options: Any,
 ) -> Subspace:
     """Update a summary with one block of validated rows, which are adjusted when they are read.
@@ -55,19 +54,20 @@ def updated_by_block(
     ``options`` are those of the function of this name in `_updating`, of which ``wanted`` is the
     number of components that are read.
     """
-    if not adjusting:
-        return _updating.updated_by_block(summary, rows, weight, **options)
     if weight is not None:
         unit = unit_of(max(float(weight.max()), summary.n_samples))
         if unit < 1:
             past, w = summary.decay(1 / unit), weight / unit
             return updated_by_block(past, rows, w, adjusting=adjusting, **options).decay(unit)
-    wanted, (n, d) = options.pop("wanted"), rows.shape
+    wanted, fading = options.pop("wanted"), options.pop("forgetting_factor")
+    summary, rows, weight = _updating.faded(summary, rows, weight, fading)
+    n, d = rows.shape
+    if not n:
+        return summary
     most, cuts = options["max_keep"], options["keep"] is not None
     if not cuts and most in (None, d):
-        left = _updating.faded(summary, rows, weight, options["forgetting_factor"])
-        return _exact(left, adjusting, wanted)
-    plain = not cuts and options["forgetting_factor"] == 1 and options["svd_solver"] == "auto"
+        return _exact(summary, rows, weight, adjusting, wanted)
+    plain = not cuts and options["svd_solver"] == "auto"
     plain = plain and (d <= SMALL_DIMENSION or _updating.is_made_dense(rows))
     if plain and (n <= FEW_ROWS or adjusting.confounders) and not passes_pay(n, d, most):
         most -= len(adjusting.confounders)
@@ -81,11 +81,10 @@ def updated_by_block(
     return _in_units(summary, rows, weight, adjusting, options)
 
 
-def _exact(left: tuple[Subspace, Any, Any], adjusting: Adjusting, most: int | None) -> Subspace:
+def _exact(
+    summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, most: int | None
+) -> Subspace:
     """Update a summary of which nothing is cut: with a scatter matrix, or else with a factor."""
-    summary, rows, weight = left
-    if not rows.shape[0]:
-        return summary
     after = _summed(summary, rows, weight, adjusting, most)
     if after is None:
         after = _updating.stacked_by_block(summary, rows, weight)
@@ -169,9 +168,7 @@ def _deviations(summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.n
     """About the deviations of the columns, with the next rows."""
     rows, w = entries_once(rows), np.ones(rows.shape[0]) if weight is None else weight
     n, n_before, before = float(w.sum()), summary.n_samples, summary.mean
-    if not n + n_before:
-        return np.zeros(rows.shape[1])
-    mean = np.asarray(w @ rows).ravel() / n if n else before
+    mean = np.asarray(w @ rows).ravel() / n
     if sp.issparse(rows):
         new = np.maximum(w @ rows.power(2) - n * mean**2, 0)
     else:
@@ -187,7 +184,7 @@ def _deviations(summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.n
 def merged(
     summaries: list[Subspace],
     n_components: int | float | None,
-    adjusting: Adjusting = _NONE,
+    adjusting: Adjusting,
     wanted: int | float | None = None,
 ) -> Subspace:
     """Merge summaries of disjoint sets of rows, which are adjusted when they are read.
@@ -244,8 +241,6 @@ def _units_of_merge(
     summaries: Sequence[Subspace], adjusting: Adjusting, n_components: Any, judged: bool
 ) -> np.ndarray | None:
     there = [s for s in summaries if s.n_samples > 0]
-    if not adjusting or not there:
-        return None
     total = pooled_moments(there)[0]
     columns = total.column_scatter
     if columns is None:  # of a site that has cut nothing, or an error

@@ -143,7 +143,8 @@ class PairMoments(InFiles):
     @property
     def scatter(self) -> float:
         """Sum of squares of all columns about their means."""
-        return float(np.trace(self.products))
+        with np.errstate(over="ignore"):
+            return float(np.trace(self.products))
 
     def covariance(self, min_rows: float = 2) -> np.ndarray:
         """Covariance of each pair of columns over the rows that have both.
@@ -305,7 +306,7 @@ def merged_pairs(parts: Sequence[PairMoments]) -> PairMoments:
             beyond = part.means + (part.origin - origin)[:, None] - means
             products += part.products
             products += part.counts * beyond * beyond.T
-    settle(products, counts)
+    settle(products)
     n_samples = float(sum(part.n_samples for part in parts))
     if not (np.isfinite(products).all() and np.isfinite(n_samples)):
         raise too_large("sum of squares", holder="The sum of all clients")

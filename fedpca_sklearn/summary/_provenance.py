@@ -238,12 +238,13 @@ def check_sites(site: Any, sites: Any) -> tuple[str | None, tuple[str, ...]]:
         raise TypeError(f"site must be a string or None, got {site!r}.")
     if isinstance(sites, str):
         raise TypeError(f"sites must be a collection of strings, got {sites!r}.")
-    for other in sites or ():
+    given = list(sites or ())  # of an iterator, too
+    for other in given:
         if not isinstance(other, str):
             raise ValueError(f"sites must be strings, got {other!r}.")
     if site is not None:
         site = check_text("site", site)
-    sites = {check_text("sites", other) for other in sites or ()}
+    sites = {check_text("sites", other) for other in given}
     if len(sites) > MAX_SITES:
         raise ValueError(f"sites must be at most {MAX_SITES}, got {len(sites)}.")
     if site is not None and sites not in (set(), {site}):

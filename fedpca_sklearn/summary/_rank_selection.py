@@ -234,17 +234,16 @@ def parallel_analysis(
 
 def n_components_by(rule: str, subspace: Subspace) -> int:
     """Number of components by "parallel", "held-out" or "mle", at least 1."""
+    _refuse_noise(subspace, rule)
     if rule == "mle":
         return _minka_components(subspace)
     if rule == "held-out":
-        _refuse_noise(subspace, rule)
         return held_out_components(in_numpy(subspace))
     return max(1, parallel_analysis(subspace).n_components)
 
 
 def _minka_components(subspace: Subspace) -> int:
     """Number of components with the most evidence, as scikit-learn's PCA("mle") of all rows."""
-    _refuse_noise(subspace, "mle")
     n, d = subspace.n_samples, subspace.n_features
     if n < d:
         raise ValueError(

@@ -124,10 +124,8 @@ class Refinement:
         """How far all products together may be off, in units of the scatter."""
         return self.off / self.before.scatter * float(np.sqrt(self._space.products.size))
 
-    def add(self, answer: np.ndarray | None) -> None:
+    def add(self, answer: np.ndarray) -> None:
         """Take the sum of `products_of` all rows with the block, or raise for other rows."""
-        if answer is None:
-            raise ValueError("X must hold the rows of the fit, got none.")
         products, deviation, (scatter, count) = np.split(answer, [self.block.size, -2])
         check_same_rows(self.rows, float(count), deviation, float(scatter))
         products = self._products(products.reshape(self.block.shape))
@@ -255,7 +253,7 @@ class AdjustedRefinement(Refinement):
     def _products(self, products: np.ndarray) -> np.ndarray:
         return self._adjusted.adjustment.adjust(self._question()[1] @ products)
 
-    def add(self, answer: np.ndarray | None) -> None:
+    def add(self, answer: np.ndarray) -> None:
         """Take the sum of `products_of` all rows with the block, or raise for other rows."""
         super().add(answer)
         if self._adjusted.is_cut:

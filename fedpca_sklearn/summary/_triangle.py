@@ -120,10 +120,7 @@ def merge_factors(first: np.ndarray, second: np.ndarray, trapezoidal: bool = Tru
         return triangle(first, second)
     R, rows = np.array(first, order="F"), np.array(second, order="F")
     known = len(rows) if trapezoidal else 0, min(_TPQRT_BLOCK, d), R, rows
-    R, _, _, info = dtpqrt(*known, overwrite_a=1, overwrite_b=1)
-    if info:  # only for arguments that LAPACK refuses
-        raise RuntimeError(f"dtpqrt failed with info={info}.")
-    return np.triu(R)
+    return np.triu(dtpqrt(*known, overwrite_a=1, overwrite_b=1)[0])
 
 
 def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:

@@ -199,7 +199,7 @@ def _with_scatter_matrix(
     """
     d, past, before = Y.shape[1], subspace._leading, Certainty()
     kind = _block_kind(Y, d, svd_solver)
-    if not _are_many(subspace, Y, kind):
+    if not _are_many(subspace, Y):
         return None
     V, s = np.zeros((0, d)), np.zeros(0)
     if isinstance(past, ScatterMatrix):
@@ -224,11 +224,9 @@ def _with_scatter_matrix(
     return None
 
 
-def _are_many(subspace: Summary, Y: Any, kind: type[Block]) -> bool:
+def _are_many(subspace: Summary, Y: Any) -> bool:
     """Whether a scatter matrix is as small as the rows that it is of."""
     n, d = Y.shape
-    if kind is SparseBlock and d > MAX_EXACT_DIMENSION:
-        return False
     if n >= d or holds_scatter(subspace):
         return True
     return len(subspace._rows) + n + (subspace.n_samples > 0) >= d
@@ -278,15 +276,14 @@ def held_by_block(
     column.
     """
     kind = _block_kind(Y, Y.shape[1])
-    many = _are_many(subspace, Y, kind)
-    found = _summed(subspace, Y, w, kind, precision) if many else None
+    found = _summed(subspace, Y, w, kind, precision) if _are_many(subspace, Y) else None
     if found is None:
         return None
     held = found[0]._leading
     squares, limits = held.G.diagonal(), np.finfo(held.precision)
     if squares[squares > 0].min(initial=np.inf) < float(limits.tiny / limits.eps**2):
         return None
-    if limits.dtype == np.float32 and not squares.all():  # what is there may be too small
+    if limits.dtype == np.float32 and not (squares > 0).all():  # what is there may be too small
         return None
     return found[0]
 

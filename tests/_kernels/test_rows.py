@@ -210,6 +210,28 @@ def test_noise_hides_products_with_a_vector_whose_entries_cancel(monkeypatch):
     half = np.random.default_rng(0).choice([-1.0, 1.0], (4, 500))
     X, v = np.concatenate([half, -half]), np.zeros((1, 500))
     v[0, :2] = 1, -1
-    site = row_moments.SiteMoments.of(X)
-    noise = site.products(np.zeros(500), v) - v @ X.T @ X  # of integers, without rounding
-    assert_allclose(noise.std(), 2.0**-40 * 2 * len(X), rtol=0.2)
+    for given_rows in (X, sp.csr_array(X)):
+        site = row_moments.SiteMoments.of(given_rows)
+        noise = site.products(np.zeros(500), v) - v @ X.T @ X  # of integers, without rounding
+        assert_allclose(noise.std(), 2.0**-40 * 2 * len(X), rtol=0.2)
+        assert_allclose(site.column_scatter, len(X))
+        with pytest.raises(TypeError, match="at most 2 columns"):
+            site.matrix_about(site.mean)
+
+
+@pytest.mark.parametrize("most_columns", [2048, 2])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("held", [1e20, 1e200])
+def test_moments_take_rows_without_weight_for_absent(held, kind, most_columns, monkeypatch):
+    """Whatever they hold: the point that rows are taken about must not come from them."""
+    monkeypatch.setattr(row_moments, "MOST_COLUMNS", most_columns)
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((300, 5)) + 7, np.arange(300) % 3.0
+    Z, V = X - np.average(X, axis=0, weights=w), rng.standard_normal((2, 5))
+    scatter = (Z.T * w) @ Z
+    X[w == 0] = held
+    for moments in (row_moments.SiteMoments.of(kind(X), w), row_moments.RowsAtHand(kind(X), w)):
+        mean = moments.total / moments.n_samples
+        assert_allclose(mean, np.average(X[w > 0], axis=0, weights=w[w > 0]), rtol=1e-12)
+        assert_allclose(moments.own_scatter, np.trace(scatter), rtol=1e-10)
+        assert_allclose(moments.products(mean, V), V @ scatter, rtol=1e-8, atol=1e-8)

@@ -235,13 +235,17 @@ def test_rows_with_a_direction_of_their_own_are_as_certain(sampled, made):
     assert made[-1] == EXACT
 
 
-def test_columns_that_do_not_vary_have_no_loading_and_small_ones_keep_their_scatter(made):
+@pytest.mark.parametrize("oversampling", ["auto", 10])  # all directions are kept, and 22
+def test_columns_that_do_not_vary_have_no_loading_and_small_ones_keep_their_scatter(
+    oversampling, made
+):
     X = make_power_law(20_000, 70, alpha=2.5, random_state=0)
     X[:, 3], X[:, 30], X[:, 31] = 0.1, 1e8, 7
     X[:, 50] *= 1e-6
     X = X.astype(F4)
-    pca = StreamingPCA(12).fit(X)
+    pca = StreamingPCA(12, oversampling=oversampling).fit(X)
     assert made == [APART]
+    assert_leads(pca, X, 12, rtol=1e-4, angle=1e-3)
     assert not pca.components_[:, [3, 30, 31]].any()
     assert not pca.subspace_.components[:, [3, 30, 31]].any()
     squares = np.diagonal(oracle(X)[0])

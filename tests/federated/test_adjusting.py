@@ -217,8 +217,10 @@ def test_products_of_rows_that_sites_have_cut(known):
     site = StreamingPCA(3, scale=True, oversampling=9, partial_out=[7] if known else None)
     sites = [site.fit(rows).subspace_ for rows in parts]
     pca = FederatedPCA.from_subspaces(sites, 3, scale=True, partial_out=[7])
+    n_kept = pca.subspace_.n_components
     for _ in range(3):
         pca.refine(X, clients=np.repeat([0, 1, 2], 100))
+        assert not known or pca.subspace_.n_components == n_kept
     Y = StandardScaler().fit_transform(left_by(X, [7]))
     s, V = np.linalg.svd(Y, full_matrices=False)[1:]
     assert sine(pca.components_, V[:3]) < min(1e-4, pca.subspace_error_bound_)

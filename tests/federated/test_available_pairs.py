@@ -206,13 +206,20 @@ def test_a_file_that_is_cut_or_changed_is_refused():
 
 
 def test_memory_is_that_of_three_matrices_and_a_block():
+    """Also of as many rows as a block has that have no weight, which are as absent."""
     X = rows_with_holes(19, 260, 1000)
     assert peak_bytes(lambda: PairMoments.from_rows(X)) < 3 * 8 * 1000**2 + 8 * 256 * 1000 * 8
+    absent, w = np.full((262, 1000), 1e300), np.repeat([0.0, 1.0], [262, 260])
+    found = PairMoments.from_rows(np.concatenate([absent, X]), sample_weight=w)
+    assert found.n_samples == 260
+    assert_allclose(found.covariance()[:9, :9], covariance_of_pairs(X[:, :9]), rtol=0, atol=1e-13)
 
 
 def test_moments_that_no_rows_have_are_refused():
     """A server's side: what a site sends cannot tilt the result beyond what rows could."""
-    m = PairMoments.from_rows(rows_with_holes(15, 50, 3))
+    X = rows_with_holes(15, 50, 4)
+    X[:25, 0], X[25:, 3] = np.nan, np.nan  # which no row has both
+    m = PairMoments.from_rows(X)
     for name, i, j, value, words in [
         ("counts", 0, 1, 51.0, "counts"),
         ("counts", 0, 1, -1.0, "counts"),
@@ -222,6 +229,7 @@ def test_moments_that_no_rows_have_are_refused():
         ("products", 0, 1, 2 * np.sqrt(m.products[0, 0] * m.products[1, 1]), "products"),
         ("means", 0, 1, m.means[0, 0] + np.sqrt(m.products[0, 0]), "means"),
         ("means", 0, 1, np.nan, "means"),
+        ("means", 0, 3, 1.0, "means must be 0"),
     ]:
         fields = {f: getattr(m, f) for f in ("counts", "means", "products", "origin", "n_samples")}
         fields[name] = fields[name].copy()

@@ -71,6 +71,8 @@ FederatedPCA(2).fit(FULL).set_params(missing=AvailablePairs()) | partial_fit(FUL
 DistributedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
 FederatedPCA | from_pairs([PAIRS._replace(site="a")] * 2, 2) | of site 'a'
 FederatedPCA | from_pairs([PairMoments.from_rows(WIDE)], 2) | d=300 | at most 256 | DistributedPCA
+FederatedPCA | from_pairs([PAIRS, PairMoments.from_rows(HOLES)], 2) | pairs[1] has 13 features, pairs[0] has 3
+FederatedPCA | from_pairs([PairMoments.from_rows(1.2e154 * FULL / np.linalg.norm(FULL - FULL.mean(axis=0), axis=0))] * 2, 2) | sum of all clients holds values that are too large
 FederatedPCA | from_pairs(SITES, 2) | got ['Subspace'
 FederatedPCA | from_pairs(PAIRS, 2) | pairs must be a sequence | got one PairMoments
 FederatedPCA | from_pairs([PAIRS], 2, missing=ConditionalFill()) | missing must be AvailablePairs

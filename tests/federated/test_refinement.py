@@ -155,6 +155,8 @@ def test_rounds_go_on_until_the_bound_is_small(X, sites):
     exact = FederatedPCA(RANK, tol=1e-8).fit(X[:, :40], clients=sites)
     assert exact.n_refinements_ == 0
     assert exact.subspace_error_bound_ < 1e-9
+    rows = X[:, :5] * (np.arange(5) < 4)  # all directions span all, also where one has no variance
+    assert FederatedPCA(5).fit(rows).refine(rows).subspace_error_bound_ < 1e-14
 
 
 def test_nothing_is_known_where_no_cut_bounds_the_rows(X, sites):
@@ -201,6 +203,20 @@ def test_numbers_that_no_rows_have_are_named(X, at, size):
         with pytest.raises(ValueError, match="X must hold the rows of the fit"):
             refinement.add(hostile)
     assert refinement.n_rounds == 0
+
+
+def test_products_of_a_matrix_with_negative_eigenvalues_are_named(X):
+    """The attack: a product that hardly has the direction it is of, which would be multiplied."""
+    refinement = Refinement(StreamingPCA(RANK).fit(X).subspace_)
+    block, scatter = refinement.block, refinement.rows.scatter
+    answer = products_of(RowsAtHand(X), refinement.rows.mean, block)
+    products = answer[: block.size].reshape(block.shape)  # a view
+    products[1:] -= np.outer(products[1:] @ block[0], block[0])
+    beyond = np.linalg.svd(block)[2][-1]
+    products[0] = scatter * (1e-6 * block[0] + 0.5 * beyond)
+    refinement.add(answer)
+    with pytest.raises(ValueError, match="products exceed the sum of squares"):
+        refinement.summary()
 
 
 def test_products_of_which_no_eigenvalues_are_found_are_named():

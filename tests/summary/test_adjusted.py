@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import sine
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -118,6 +119,29 @@ def test_tiny_weights_float32_and_sums_of_squares_that_are_not_known():
 # -------------------------------------------------------------------------- estimators
 
 
+@pytest.mark.parametrize("kind", [StreamingPCA, FederatedPCA])
+def test_float32_columns_whose_squares_vanish_are_scaled_as_well(kind):
+    X = (rows_of(7, 200, 6, spread=0.0, mean=0.0) * [3, 2, 1, 1, 1, 1e-25]).astype(np.float32)
+    assert_scaled(kind(2, scale=True).fit(X), X.astype(np.float64), tol=1e-5)
+
+
+def test_sparse_columns_that_are_alike_are_cut_as_they_are():
+    """Deviations between a quarter and a half have the same unit."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((400, 300)) < 0.15) * 1.0
+    X[:, 1:12] = np.where(rng.random((400, 11)) < 0.9, X[:, :1], X[:, 1:12])
+    X[:, 13:18] = np.where(rng.random((400, 5)) < 0.9, X[:, 12:13], X[:, 13:18])
+    pca = StreamingPCA(2, scale=True).fit(sp.csr_array(X))
+    assert len(pca.subspace_.components) < 300
+    assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-12)
+    Z = StandardScaler().fit_transform(X)
+    assert 0.25 < X.std(axis=0).min() < X.std(axis=0).max() < 0.5
+    assert sine(pca.components_, np.linalg.svd(Z, full_matrices=False)[2][:2]) < 1e-3
+    for rows in (sp.csr_array(1e200 * X), 1e200 * np.concatenate([X, X])):
+        with pytest.raises(ValueError, match="their sum of squares overflows float64"):
+            pca.fit(rows)
+
+
 @pytest.fixture
 def solved(monkeypatch):
     """Orders of the eigenproblems and decompositions that numpy and scipy are asked for."""
@@ -172,6 +196,8 @@ def test_what_is_read_or_copied_in_between_changes_no_bit(kind):
         assert_array_equal(each.components_, pca.components_)
         assert_array_equal(each.subspace_.components, pca.subspace_.components)
     assert_scaled(pca, X)
+    few = clone(pca).fit(X).subspace_.truncate(2)
+    assert sine(few.components, np.linalg.svd(X - X.mean(axis=0))[2][:2]) < 1e-10
     summary, size, Y = pca.subspace_, X.std(axis=0), X - X.mean(axis=0)
     scatter = (summary.components.T * summary.singular_values**2) @ summary.components
     assert_allclose(scatter / np.outer(size, size), Y.T @ Y / np.outer(size, size), atol=1e-9)
@@ -227,6 +253,38 @@ def test_confounders_are_kept_whole_beside_a_cut(scale, n):
         assert len(pca.subspace_.components) < 300
         error = C.std(axis=0)[:, None] * (pca.confounder_effects_ - effects)
         assert np.abs(error).max() < 1e-10 * X.std(axis=0).min()
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-300])
+@pytest.mark.parametrize("fading", [1.0, 0.99])
+@pytest.mark.parametrize("confounders", [None, [0, 30]])
+def test_weights_where_directions_are_cut(confounders, fading, unit):
+    """Rows without weight are as absent, whatever they hold, also where they are a whole block."""
+    X = rows_of(9, 400, 300, spread=1.0)
+    X[:, 1:5] += 9 * X[:, 1:5].std(axis=0) * X[:, :1] / X[:, 0].std()
+    X[:, 10:20] += 9 * X[:, 10:20].std(axis=0) * X[:, 5:6] / X[:, 5].std()
+    X[:50] = 1e20
+    weight = np.where(np.arange(400) < 50, 0, 1 + np.arange(400) % 3)
+    options = {"scale": True, "partial_out": confounders, "forgetting_factor": fading}
+    pca = StreamingPCA(2, **options).fit(X, sample_weight=unit * weight)
+    assert len(pca.subspace_.components) < 300
+    w = (weight * fading ** np.arange(399, -1, -1.0))[50:]
+    Z = np.sqrt(w)[:, None] * (X[50:] - w @ X[50:] / w.sum())
+    if confounders is not None:
+        Q = np.linalg.qr(Z[:, confounders])[0]
+        Z = np.delete(Z, confounders, axis=1)
+        Z -= Q @ (Q.T @ Z)
+    deviation = np.sqrt(np.square(Z).sum(axis=0) / w.sum())
+    assert_allclose(pca.scale_, deviation, rtol=1e-10)
+    assert sine(pca.components_, np.linalg.svd(Z / deviation, full_matrices=False)[2][:2]) < 1e-10
+    blocks = StreamingPCA(2, block_size=50, **options)
+    absent = clone(blocks).fit(X, sample_weight=unit * weight)
+    blocks.fit(X[50:], sample_weight=unit * weight[50:])
+    assert sine(absent.components_, blocks.components_) < 1e-12
+    X[:50] = X[50:100]
+    many = StreamingPCA(2, block_size=600, **options).fit(np.tile(X, (3, 1)))  # cut in units
+    again = pickle.loads(pickle.dumps(many)).partial_fit(X)
+    assert_array_equal(again.components_, many.partial_fit(X).components_)
 
 
 MODELS = [
@@ -320,3 +378,16 @@ def test_a_cut_is_that_of_the_adjusted_rows(batch, regressed, scale, in_other_un
         assert len(pca.subspace_.components) < 500
         found.append(excess_error(adjusted_rows(X, confounders, scale), pca.components_))
     assert np.mean(found) < 2 * error
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_cut_of_sparse_rows_is_hardly_worse_than_of_dense_ones(scale):
+    """Sparse rows are cut in units; of columns that are not scaled these leave them as they are."""
+    X = power_law(0, False) * (np.random.default_rng(9).random((2000, 500)) < 0.05)
+    error = []
+    for rows in (X, sp.csr_array(X)):
+        pca = StreamingPCA(3, scale=scale, partial_out=CONFOUNDERS)
+        for at in (slice(0, 1000), slice(1000, 2000)):
+            pca.partial_fit(rows[at])
+        error.append(excess_error(adjusted_rows(X, CONFOUNDERS, scale), pca.components_))
+    assert error[1] < 4 * error[0] < 4e-3

@@ -290,7 +290,7 @@ HOSTILE = [b"{", b"\xff\xfe", b"[]", b"7", b"{}", b"[" * 100_000]
 HOSTILE += [b'{"model": %s}' % model.replace("'", '"').encode() for model in MODELS.split()]
 HOSTILE += [b'{"feature_names": %s, "site": null}' % names.encode() for names in NAMES]
 HOSTILE += [b'{"feature_names": null, "site": %s}' % x for x in (b"7", b'{"a": 1}', b"9" * 10_000)]
-HOSTILE += [b'{"feature_names": null, "site": "\\ud800"}']
+HOSTILE += [b'{"feature_names": null, "site": "\\ud800"}', b'{"site": "a", "site": "b"}']
 
 
 @pytest.mark.parametrize("labels", HOSTILE, ids=lambda b: b[:40].decode("latin1"))

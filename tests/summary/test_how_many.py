@@ -147,6 +147,8 @@ def test_thresholds_are_those_of_drawn_rows(shape):
     assert_array_equal(parallel_analysis(summary, n_draws=999).thresholds, found)
     other = parallel_analysis(summary, n_draws=999, random_state=1)
     assert not np.array_equal(other.thresholds, found)
+    few = parallel_analysis(summary, n_draws=19).thresholds  # the largest of 19
+    assert not np.array_equal(few, parallel_analysis(summary).thresholds)
 
 
 @examples(30)
@@ -274,7 +276,9 @@ VALUES = {
     "WIDE": SPIKED[:9, :10],
     "WHOLE": Subspace.from_rows(SPIKED),
     "CUT": Subspace.from_rows(DIGITS, 8),
-    "PRIVATE": (1.0, 1e-6, 10.0, "AnalyzeGauss", "client"),
+    "NOISY": Subspace.from_rows(SPIKED)._replace(
+        privacy=(1.0, 1e-6, 10.0, "AnalyzeGauss", "client")
+    ),
 }
 GAUSS = "mechanism=AnalyzeGauss(1.0, 1e-6, 10.0)"
 FEW = "n_components='mle' is only supported if n_samples >= n_features, got n_samples=9"
@@ -291,7 +295,10 @@ FederatedPCA("parallel", {GAUSS}).fit(SPIKED) | n_components='parallel' .* a mec
 FederatedPCA("held-out", {GAUSS}).fit(SPIKED) | n_components='held-out' .* a mechanism adds noise
 FederatedPCA("mle", {GAUSS}, merge=RobustMerge()).fit(SPIKED) | 'mle' .* mechanism=AnalyzeGauss
 FederatedPCA("mle", {GAUSS}, scale=True).fit(SPIKED) | 'mle' .* mechanism=AnalyzeGauss
-FederatedPCA.from_subspaces([WHOLE._replace(privacy=PRIVATE)], "mle") | noise of a privacy mechanism
+FederatedPCA.from_subspaces([NOISY], "mle") | 'mle' .*noise of a privacy mechanism
+StreamingPCA.from_subspace(NOISY, "mle") | 'mle' .*noise of a privacy mechanism
+StreamingPCA.from_subspace(NOISY, "held-out") | 'held-out' .*noise of a privacy mechanism
+parallel_analysis(NOISY) | 'parallel' .*noise of a privacy mechanism
 FederatedPCA("held-out", missing=AvailablePairs()).fit(SPIKED) | held-out
 FederatedPCA("parallel", merge=NoiseAwareMerge()).fit(DIGITS) | 'parallel' must be an integer
 FederatedPCA("mle", merge=ProjectionAverage()).fit(DIGITS) | 'mle' must be an integer

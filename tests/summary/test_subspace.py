@@ -203,6 +203,20 @@ def test_sparse_columns_fully_stored_with_mean_1e6(weighted):
     assert_allclose(found, column_squares(single)[1:7], rtol=1e-6)
 
 
+def test_sparse_columns_that_nearly_agree_keep_ten_digits_of_what_they_differ_in():
+    """One row of 10,000 has no entry: products less those of the means lose four digits."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((10_000, 40))
+    X[:, :2] = 1e4
+    X[:, 1] += rng.standard_normal(10_000)
+    X[17, :2] = 0
+    X[:, 5] = np.where(rng.random(10_000) < 0.05, 3 * rng.standard_normal(10_000), 0)
+    subspace = Subspace.from_rows(sp.csr_array(X), 2)
+    _, _, _, s, Vt = oracle(X)  # 14,142 and twice about 70, 5 apart
+    assert_allclose(subspace.singular_values, s[:2], rtol=1e-10)
+    assert subspace_distance(subspace.components, Vt[:2]) < 1e-10
+
+
 def sparse_rows(n, d, rank=5, noise=5.0):
     """About 10 % stored: each row is one of rank + 1 sparse patterns, and 1 % of noise."""
     rng = np.random.default_rng(0)
@@ -213,12 +227,19 @@ def sparse_rows(n, d, rank=5, noise=5.0):
     return X
 
 
-@pytest.mark.parametrize(("block_size", "weighted"), [(10_000, False), (700, True)])
-def test_sparse_lanczos_route_finds_the_leading_subspace(block_size, weighted):
+@pytest.mark.parametrize("d", [1000, 400])  # more than rows of a block, and fewer
+@pytest.mark.parametrize(
+    ("block_size", "weighted", "by_topic"),
+    [(10_000, False, False), (700, True, False), (700, True, True)],  # the last with other means
+)
+def test_sparse_lanczos_route_finds_the_leading_subspace(block_size, weighted, by_topic, d):
     # at least 700 rows a block, 5 + 10 directions: R > 512 and 4 * 15 < min(R, d)
-    X = sparse_rows(1400, 1000, noise=0.1)
+    X = sparse_rows(1400, d, noise=0.1)
+    if by_topic:
+        X = X[np.argsort(X.max(axis=1))]
+        X[700:, : d // 5] = 0  # columns that only the first block has
     w = np.random.default_rng(1).uniform(0.5, 2, len(X)) if weighted else None
-    start = Subspace.empty(1000)
+    start = Subspace.empty(d)
     kept = updated(start, sp.csr_array(X), w, max_keep=15, block_size=block_size)
     subspace = kept.truncate(5)
     _, mean, scatter, s, Vt = oracle(X, w)

@@ -4,6 +4,8 @@ Each line has a value, a call of it, and words of the error. Fields that do not 
 test_subspace.py, files of strangers in test_codec.py.
 """
 
+from io import StringIO
+
 import numpy as np
 import pytest
 from golden_cases import NAMES
@@ -18,6 +20,7 @@ VALUES = {
     "nan": float("nan"),
     "inf": float("inf"),
     "ones": np.ones,
+    "StringIO": StringIO,
     "S": S,
     "TWO": [S, T],
     "ORIGIN": ORIGIN,
@@ -78,6 +81,11 @@ Subspace | __call__(**FIVE, feature_names=(1, 2, 3, 4, 5)) | feature_names must 
 Subspace | __call__(**FIVE, feature_names=tuple("abacd")) | feature_names must differ, got 'a' twice
 Subspace | __call__(**FIVE, site="a", sites=["a", "b"]) | site='a' must be the only one of sites
 Subspace | __call__(**FIVE, sites="north") | sites must be a collection
+Subspace | __call__(**FIVE, sites=["north", 5]) | sites must be strings, got 5
+Subspace | __call__(**FIVE, site=5) | site must be a string or None, got 5
+Subspace | __call__(**FIVE, sites=map(str, range(65536))) | sites must be at most 65535, got 65536
+Subspace.empty(2**20 + 1)._named([str(i) for i in range(2**20 + 1)]) | to_bytes() | at most 1048576 in a file, got 1048577
+Subspace | load(StringIO("text")) | data must be bytes-like, got str
 Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0)) | privacy must be
 Subspace | __call__(**FIVE, privacy=(nan, 1e-5, 3.0, "A", "client")) | privacy.epsilon
 Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0, "A", "client")) | privacy.delta
