@@ -60,9 +60,7 @@ class H5adRows(RowFile):
         where = indices[first:last].astype(np.int64)
         if len(where) and not 0 <= where.min() <= where.max() < d:
             raise ValueError("X is damaged: an entry is in no column.")
-        rows = sp.csr_array((_floats(data[first:last]), where, ends - first), shape=(n, d))
-        rows.sum_duplicates()
-        return rows
+        return sp.csr_array((_floats(data[first:last]), where, ends - first), shape=(n, d))
 
 
 @contextmanager

@@ -47,13 +47,6 @@ def number(text: str) -> int | float | str:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def count(text: str) -> int:
-    """An integer of at least 1."""
-    if int(text) < 1:
-        raise ValueError("a number is at least 1")
-    return int(text)
-
-
 def _at_least_one(kind: type) -> Callable[[str], Any]:
     def parsed(text: str) -> Any:
         if not (value := kind(text)) >= 1:
@@ -62,6 +55,9 @@ def _at_least_one(kind: type) -> Callable[[str], Any]:
 
     parsed.__name__ = kind.__name__  # which argparse names for a text that is none
     return parsed
+
+
+_count = _at_least_one(int)
 
 
 def _separator(text: str) -> str:
@@ -99,7 +95,7 @@ _READING = (
         "--max-columns",
         "N",
         f"most columns of a file (default: {_LIMITS.columns:,})",
-        type=_at_least_one(int),
+        type=_count,
         default=_LIMITS.columns,
     ),
     option(
@@ -114,7 +110,7 @@ _READING = (
 _DROP_MISSING = flag("--drop-missing", "leave out rows with gaps")
 _SITE = option("--site", "NAME", "name of the site")
 _LEAST_ROWS = f"refuse fewer rows, whose mean tells much of each (default: {MIN_ROWS})"
-_MIN_ROWS = option("--min-rows", "N", _LEAST_ROWS, type=count, default=MIN_ROWS)
+_MIN_ROWS = option("--min-rows", "N", _LEAST_ROWS, type=_count, default=MIN_ROWS)
 # How rows are adjusted before their PCA.
 _ADJUSTING = (
     flag("--scale", "columns of one variance"),
@@ -164,7 +160,7 @@ SHOW = (
         "--top",
         "N",
         "loadings of a component to show, the largest first (default: 10; --json has all)",
-        type=count,
+        type=_count,
         default=10,
     ),
     option("--plot", "PICTURE", "draw them: .png, .pdf or .svg"),
@@ -181,9 +177,9 @@ PLAN = (
     option(
         "mechanism", "MECHANISM", "in Python, as \"AnalyzeGauss(1.0, 1e-5, row_norm='private')\""
     ),
-    option("--rows", "N", "of a site", type=count, required=True),
-    option("--columns", "N", None, type=count, required=True),
-    option("-n --components", "N", "default: 2", type=count, default=2),
+    option("--rows", "N", "of a site", type=_count, required=True),
+    option("--columns", "N", None, type=_count, required=True),
+    option("-n --components", "N", "default: 2", type=_count, default=2),
     option(
         "--spectrum",
         "NUMBERS",
@@ -195,13 +191,13 @@ ASK = (
     option("folder", "FOLDER", "a new folder for questions and answers"),
     option("estimator", "ESTIMATOR", 'in Python, as "FederatedPowerPCA(n_components=5)"'),
     option("--sites", "NAMES", "their names, with commas", type=names_in, required=True),
-    option("--min-sites", None, "with fewer there is no fit (default: 2)", type=count, default=2),
+    option("--min-sites", None, "with fewer there is no fit (default: 2)", type=_count, default=2),
     option(
         "--secure",
         "N",
         "by secure sums of at least N sites, with four files of a site for the first sum and "
         "three for each other one",
-        type=count,
+        type=_count,
     ),
 )
 NEXT = (
@@ -229,7 +225,7 @@ ANSWER = (
         "N",
         "questions about these rows that are answered in all, the same one again not counted "
         f"(default: {MAX_ROUNDS})",
-        type=count,
+        type=_count,
         default=MAX_ROUNDS,
     ),
     option(
@@ -254,7 +250,7 @@ ANSWER = (
         "--secure",
         "N",
         "refuse a question unless it is of secure sums over at least N sites",
-        type=count,
+        type=_count,
     ),
 )
 AUDIT = (option("log", "LOG", None),)

@@ -156,7 +156,7 @@ def scatter_product(
         return np.asarray((X.T @ C).T) - np.outer(C.sum(axis=0), mean)
     result = np.zeros(V.shape)
     n, d = X.shape
-    step = min(n, rows_within(d, _ENTRIES_IN_CACHE, least=64))
+    step = min(max(n, 1), rows_within(d, _ENTRIES_IN_CACHE, least=64))  # there may be no row
     product, space = product_with(V, step), np.empty((step, d))
     for rows in slices_of(n, step):
         Z = np.subtract(X[rows], mean, out=space[: rows.stop - rows.start])

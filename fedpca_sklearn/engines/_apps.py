@@ -24,7 +24,7 @@ from ._estimators import (
     note_sites,
     partial_fit_estimator,
 )
-from ._messages import Array, Carrier, Context, Message, arrays_of
+from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import MOMENTS, RUN, Question, RefusedError, Task, asked
 from ._rows import AskedRows, asked_rows
@@ -97,7 +97,7 @@ class SiteApp:
             config |= {**beside, **who.privacy}
             arrays = sent
         except Exception as error:
-            config["error"] = _told(error, kind, context.run_id)
+            config["error"] = _told(error, shown(kind), context.run_id)
             with suppress(RefusedError, OSError):  # the log may be what is wrong
                 who.note("refusal", why=config["error"])
         return Message(kind, config, arrays)
@@ -122,7 +122,7 @@ class SiteApp:
             if self._sums is not None:
                 found = self._sums.sent(message, context, found)
         else:
-            raise RefusedError(f"the estimator has no question of the kind {kind!r}")
+            raise RefusedError(f"the estimator has no question of the kind {shown(kind)!r}")
         run = context.state[RUN]
         columns = {"columns": run["columns"]} if run["columns"] else {}
         return found, {"dtype": run["dtype"], **columns, **sealed}
@@ -194,7 +194,7 @@ def fit_over(
     if getattr(estimator, "mechanism", None) is not None:
         check_trust(estimator.mechanism, secure)
     sites = wanted.sites(carrier, estimator, secure)
-    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(estimator), sites), begin=True)
+    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(estimator), sites))
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     note_sites(fitted, sites)

@@ -19,6 +19,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
+from .._base.certified import name_columns
 from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import check_names
@@ -279,8 +280,8 @@ def noted(fitted: Any, rounds: ColumnRounds) -> Any:
         if len(set(names)) < d:
             names = [f"{site}: {name}" for site, own in of_sites.items() for name in own or ()]
         fitted.feature_names_in_ = np.array(check_names(names, d), dtype=object)
-        if "subspace_" in vars(fitted):
-            vars(fitted)["subspace_"] = fitted.subspace_._named(names)
+        if hasattr(fitted, "subspace_"):
+            name_columns(fitted, names)
     return fitted
 
 

@@ -115,14 +115,13 @@ def note_sites(fitted: Any, sites: Sites) -> None:
     fitted.missing_sites_ = dict(sites.missing)
     if isinstance(sites, SecureSums):
         fitted.communication_ = sites.log
-    if not sites.own_columns:
-        if getattr(fitted, "mean_", None) is not None:
-            fitted.n_features_in_ = len(fitted.mean_)
-        names = check_names(sites.columns, fitted.n_features_in_)
-        if names is not None:
-            fitted.feature_names_in_ = np.array(names, dtype=object)
-            if hasattr(fitted, "subspace_"):
-                name_columns(fitted, names)
+    if getattr(fitted, "mean_", None) is not None:
+        fitted.n_features_in_ = len(fitted.mean_)
+    names = check_names(sites.columns, fitted.n_features_in_)
+    if names is not None:
+        fitted.feature_names_in_ = np.array(names, dtype=object)
+        if hasattr(fitted, "subspace_"):
+            name_columns(fitted, names)
     if sites.missing:
         warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=4)
 

@@ -380,11 +380,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def _without_bytes(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} in a message")
+    if not isinstance(value, bytes):
+        raise TypeError(f"{type(value).__name__} in a message")
+    return {"base64": base64.b64encode(value).decode()}
 
 
 def _with_bytes(found: dict[str, Any]) -> Any:

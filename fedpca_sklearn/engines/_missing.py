@@ -15,7 +15,7 @@ import numpy as np
 
 from .._kernels.pair_moments import means_of_columns
 from .._validation.checks import check_at_most_features
-from ..federated import AvailablePairs, ConditionalFill, FederatedPCA
+from ..federated import ConditionalFill, FederatedPCA
 from ..federated._available_pairs import take_pairs
 from ..federated._conditional_fill import (
     Seen,
@@ -40,7 +40,7 @@ from ._estimators import (
     value_told,
 )
 from ._messages import Answer
-from ._questions import Given, RefusedError, Task, are_few, check_patterns
+from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns
 from ._rows import dense
 from ._secure import (
     BOUNDS,
@@ -70,12 +70,8 @@ _ALL = "all sites"
 # -------------------------------------------------------------------- pairs of columns
 
 
-def pair_tasks(missing: Any) -> dict[str, Task]:
+def pair_tasks() -> dict[str, Task]:
     """What a site does where ``missing`` is `AvailablePairs`."""
-    if not isinstance(missing, AvailablePairs):
-        raise ValueError(
-            f"missing must be None or AvailablePairs() over a network, got {missing!r}."
-        )
 
     def pairs(site, X, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)
@@ -225,13 +221,11 @@ def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task
     """What a site adds up where entries are missing, by kind of question."""
     if isinstance(estimator.missing, ConditionalFill):
         return _filled_by_sums(estimator, secure)
-    pair_tasks(estimator.missing)  # refuses what is neither
 
     def pairs(site, X, mean, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)  # rows may be others than before
         own = PairMoments.from_rows(X, sample_weight=weight)
-        if mean.shape != own.origin.shape:
-            raise RefusedError(f"the mean must have shape {own.origin.shape}, got {mean.shape}")
+        check_mean(mean, len(own.origin), True)
         gaps = own.means + (own.origin - mean)[:, None]
         above = np.triu_indices(len(mean))
         return {

@@ -49,7 +49,7 @@ _Found = tuple[Triangle, int, np.dtype]
 @site_work.register
 def _(estimator: DistributedPCA) -> dict[str, Task]:
     if estimator.missing is not None:
-        return pair_tasks(estimator.missing)
+        return pair_tasks()
 
     def factor(site, X, *, weight):
         t = triangle_of_rows(X, weight)
@@ -145,7 +145,6 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> Fed
     if isinstance(sites, SecureSums):
         found = {"all sites": _moments_of_sums(sites)}
         estimator._start()
-        estimator.communication_ = sites.log
     elif not (found := told(estimator, sites, "moments", _moments_told, batch)):
         return None
     estimator.n_features_in_ = sites.n_features

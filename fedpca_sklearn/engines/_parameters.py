@@ -53,9 +53,6 @@ def construction_of(value: Any, known: Iterable[type] = ()) -> str:
     if isinstance(value, list | tuple):
         inside = ", ".join(construction_of(one, known) for one in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside},)" if value else "()"
-    if isinstance(value, dict):
-        pairs = (f"{construction_of(k)}: {construction_of(v, known)}" for k, v in value.items())
-        return f"{{{', '.join(pairs)}}}"
     kind = type(value)
     if public_class(kind.__name__, known) is not kind:
         raise ValueError(
@@ -117,9 +114,6 @@ def _built(node: ast.expr, known: tuple[type, ...]) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         made = [_built(one, known) for one in node.elts]
         return made if isinstance(node, ast.List) else tuple(made)
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        pairs = zip(node.keys, node.values, strict=True)
-        return {_built(key, known): _built(value, known) for key, value in pairs if key is not None}
     return ast.literal_eval(node)
 
 
@@ -157,8 +151,6 @@ _OF_THE_SERVER: dict[type, set[str]] = {
 # question; and of a value, and parameters, that a refusal names.
 _LONGEST, _MOST = 120, 200
 _SHOWN, _NAMED = 40, 3
-# What an object is made of is written out to this depth.
-_DEEPEST = 4
 
 
 def stated(estimator: Any) -> dict[str, Any]:
@@ -253,7 +245,7 @@ def _shortened(text: Any) -> str:
 # -------------------------------------------------------------------- one text for one value
 
 
-def _text(value: Any, depth: int = 0) -> str:
+def _text(value: Any, inside: bool = False) -> str:
     """A value as every process writes it: without addresses, and arrays by their numbers."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -265,22 +257,18 @@ def _text(value: Any, depth: int = 0) -> str:
         numbers = np.ascontiguousarray(value)
         digest = hashlib.sha256(numbers.tobytes()).hexdigest()[:32]
         return f"{numbers.dtype.str} {numbers.shape} {digest}"
-    if depth == _DEEPEST:
-        return type(value).__name__
     if isinstance(value, Mapping):
-        return _made_of("", sorted((str(key), entry) for key, entry in value.items()), depth)
-    if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(_text(entry, depth + 1) for entry in value))}}}"
+        return _made_of("", sorted((str(key), entry) for key, entry in value.items()))
     if isinstance(value, Iterable):
-        return f"[{', '.join(_text(entry, depth + 1) for entry in value)}]"
+        return f"[{', '.join(_text(entry, True) for entry in value)}]"
     if hasattr(value, "get_params"):  # whose parameters are listed by themselves
-        parameters = value.get_params(deep=False) if depth else {}
+        parameters = value.get_params(deep=False) if inside else {}
     else:
         fields = getattr(value, "__dict__", {})
         parameters = {name: field for name, field in fields.items() if name[:1] != "_"}
     kept = [(name, parameters[name]) for name in sorted(parameters) if name not in _OF_A_PROCESS]
-    return _made_of(type(value).__name__, kept, depth)
+    return _made_of(type(value).__name__, kept)
 
 
-def _made_of(name: str, parts: Iterable[tuple[str, Any]], depth: int) -> str:
-    return f"{name}({', '.join(f'{key}={_text(part, depth + 1)}' for key, part in parts)})"
+def _made_of(name: str, parts: Iterable[tuple[str, Any]]) -> str:
+    return f"{name}({', '.join(f'{key}={_text(part, True)}' for key, part in parts)})"

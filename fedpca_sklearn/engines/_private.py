@@ -41,7 +41,7 @@ from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ..summary import Subspace
-from ._estimators import know_columns, summary_told
+from ._estimators import summary_told
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
@@ -347,7 +347,6 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
         n_sources /= sites.secure.threshold
     found = mechanism._found(total, d, n_sources)
     scaler._start()
-    know_columns(scaler, sites.columns)
     scaler.n_features_in_ = d
     scaler._show(list(sites.names.values()), [found])
     scaler.communication_ = sites.log

@@ -21,8 +21,6 @@ from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
-from ..federated import FederatedPCA, FederatedScaler
-from ..rounds import FederatedPowerPCA
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments
 from ..summary._triangle import Triangle
@@ -53,12 +51,13 @@ def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
     added up by tasks with ``grids``, whose works return arrays by name.
     """
     tasks = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
-    if not tasks or any(task.bound is None for task in tasks.values()):
+    noisy = getattr(estimator, "mechanism", None) is not None  # which no task of others adds
+    if not tasks or noisy or any(task.bound is None for task in tasks.values()):
         raise TypeError(
             "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
             "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
             "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
-            f"that have a bound each, got {type(estimator).__name__}."
+            f"that have a bound each and no mechanism, got {type(estimator).__name__}."
         )
     summed = {kind: replace(task, begins=False) for kind, task in tasks.items()}
     return {"bounds": OF_BOUNDS, **summed}
@@ -77,12 +76,6 @@ def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, 
         return site_work(estimator)
     from . import _masks  # noqa: F401  an optional dependency
 
-    private = getattr(estimator, "mechanism", None) is not None
-    if private and not isinstance(estimator, FederatedPCA | FederatedPowerPCA | FederatedScaler):
-        raise TypeError(
-            "secure sums with a mechanism need FederatedPCA, FederatedPowerPCA or FederatedScaler, "
-            f"got {type(estimator).__name__}."
-        )
     return secure_work(estimator, secure)
 
 

@@ -99,8 +99,6 @@ class SiteSums:
 
     def _keys(self, message: Message, context: Context) -> dict[str, Any]:
         """New keys for one sum; what was left of another is forgotten."""
-        if _FITS not in context.state:
-            raise RefusedError(f"a fit begins with {next(iter(self.tasks))!r}")
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
         public = {"mask_key": mask_key, "box_key": box_key}
         _keep(context, SHARES, mask_secret=mask_secret, box_secret=box_secret, **public)
@@ -371,8 +369,7 @@ class Session:
         n = len(total)
         for at, key in enumerate(self.mask_keys):
             if (secret := self._secret(at)) is None:
-                total[-N_ZEROS:] = 1  # the masks stay
-                break
+                break  # its mask stays, and is seen
             if at in sent:
                 total -= mask(secret, self._question, n)
             elif fits_public_key(secret, key):

@@ -17,7 +17,7 @@ from ..privacy import Mechanism, PrivacyBudgetError, PrivacyLedger
 from ..privacy._accounts import ROUNDING, Account
 from ..privacy._gaussian import epsilon_of
 from ..privacy._mechanism import seeds_of
-from ._messages import Array, Context, digest_of_arrays, sizes_of
+from ._messages import Array, Context, digest_of_arrays, shown, sizes_of
 from ._site_log import SiteLog, SiteLogError, Tally
 
 # Rows without which nothing is answered, where the owner names no number.
@@ -165,8 +165,7 @@ class SitePolicy:
         if allowed is not None and type(estimator) not in allowed:
             names = ", ".join(kind.__name__ for kind in allowed)
             raise RefusedError(f"the estimator must be {names}, got {type(estimator).__name__}")
-        if self.mechanism is not None:
-            self.owner_of(getattr(estimator, "mechanism", None))
+        self.owner_of(getattr(estimator, "mechanism", None))
 
     def _check_counts(self, tally: Tally) -> None:
         """Raise if one more question would be one too many."""
@@ -223,7 +222,7 @@ class Site:
         """
         if (log := self.policy.log) is None:
             return
-        content = {} if arrays is None else sizes_of(arrays)
+        content = {"kind": shown(self.what["kind"])} | ({} if arrays is None else sizes_of(arrays))
         check = self.policy._check_counts if event == "question" else None
         try:
             line = log.write({**self.what, "event": event, **content, **more}, check)

@@ -184,12 +184,11 @@ class Sites:
         """Begin a fit anew: its sums are of the sites that are there now."""
         self._summed = set()
 
-    def until_nobody_is_lost(self, take: Callable[[], Any], begin: bool = False) -> Any:
+    def until_nobody_is_lost(self, take: Callable[[], Any]) -> Any:
         """What a fit, or a batch, finds; it begins again without a site that is lost meanwhile."""
         while True:
             with suppress(SiteLostError):
-                if begin:
-                    self.begin()
+                self.begin()
                 return take()
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
@@ -311,7 +310,6 @@ class SecureSums(Sites):
             self.limit, self.min_sites = "threshold", secure.threshold
         self.secure, self.tasks, self.n_ended = secure, tasks, 0
         self._keys: dict[str, tuple[bytes, bytes]] = {}
-        self.begin_sums(())
 
     def begin(self) -> None:
         """Begin a fit anew, with the bounds that all sites announce if it begins with these."""

@@ -51,9 +51,9 @@ def _(estimator: OnlineDistributedPCA, sites: Sites, batch: int) -> OnlineDistri
     if not hasattr(estimator, "components_"):
         estimator._start()
     sites.expect(centring=estimator.center)
-    take: Any = _take_sums if isinstance(sites, SecureSums) else _take_spaces
-    log = estimator.communication_
-    there = sites.until_nobody_is_lost(lambda: take(estimator, sites, batch, log.copy()))
+    of_spaces = partial(_take_spaces, log=estimator.communication_)
+    take: Any = _take_sums if isinstance(sites, SecureSums) else of_spaces
+    there = sites.until_nobody_is_lost(lambda: take(estimator, sites, batch))
     if not there:
         return None
     estimator._add_clients(there)
@@ -67,7 +67,7 @@ def _take_spaces(
     found = sites.ask_batch("space", partial(_space, estimator), batch)
     if found:
         check_at_most_features(estimator.n_components, sites.n_features)
-        estimator.communication_ = log
+        estimator.communication_ = log.copy()
         measure = partial(_measured, sites, batch, found)
         estimator._take_step(found, sites.dtype, measure)
     return list(found)
@@ -104,7 +104,6 @@ def _measured(
 
 @secure_work.register
 def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
-    site_work(estimator)  # refuses what cannot be fitted over a network
     center = estimator.center
     why = ": summaries that sites have cut do not add up"
     check_needed(estimator, "variances", "measured", why)
@@ -190,15 +189,12 @@ class _Step:
         return [np.sqrt(values.clip(0))[:, None] * U.T]
 
 
-def _take_sums(
-    estimator: OnlineDistributedPCA, sums: SecureSums, batch: int, log: CommunicationLog
-) -> list[str]:
+def _take_sums(estimator: OnlineDistributedPCA, sums: SecureSums, batch: int) -> list[str]:
     """Take sums over a batch; the sites that have one, if they are enough."""
     there = sums.begin_batch("bounds", batch)
     if there:
         check_at_most_features(estimator.n_components, sums.n_features)
         step = _Step(estimator, sums, batch, sums.n_features)
         found = {"all sites": (step.rows, max(1, round(step.rows.n_samples)))}
-        estimator.communication_ = log
         estimator._take_step(found, sums.dtype, step.measure, step.average)
     return there

@@ -86,7 +86,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
     if isinstance(estimator.missing, ConditionalFill):
         return fill_tasks(estimator, summary)
     if estimator.missing is not None:
-        return pair_tasks(estimator.missing)
+        return pair_tasks()
     own = estimator.estimator is not None
     reads = "rows: an estimator of one's own takes them" if own else "summary"
     return one_message("summary", summary, reads=reads) | refinement_tasks(estimator)
@@ -282,7 +282,6 @@ def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> Fed
     adjusting = {"scale": estimator.scale, "partial_out": estimator.partial_out}
     named = summary._named(sums.columns)
     fitted = FederatedPCA.from_subspaces([named], estimator.n_components, **adjusting)
-    fitted.communication_ = sums.log
     return fitted.set_params(**clone(estimator).get_params(deep=False))
 
 

@@ -31,7 +31,6 @@ from ._messages import (
     Message,
     digest_of,
     read_letter,
-    shown,
     write_bytes,
 )
 from ._parameters import constructed, construction_of
@@ -417,8 +416,6 @@ def answer(
             )
         secure = _agreed(about.get("secure"), secure)
         app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
-        if (kind := letter.message.kind) not in app.kinds:
-            raise ValueError(f"a question of the kind {shown(kind)!r}, which nobody answers.")
         context = Context(about["node"], about["run"], None, {}, site.records)
         reply = signed(Letter({"asked": digest}, app.reply(letter.message, context)), identity)
         site.keep(about, digest, reply.to_bytes())
@@ -494,7 +491,6 @@ class _State:
         self.sent = sent
         arrays = {"": Array(sent, (len(sent),), "bytes")}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.path.exists():
-            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+        os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         letter = Letter({**self.known, "records": self.records}, Message("state", {}, arrays))
         write_bytes(self.path, letter.to_bytes())

@@ -132,8 +132,7 @@ def client_app(
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
         state: dict[str, dict[str, Any]] = {}
         for name, record in context.state.config_records.items():
-            if name.startswith(_OWN):
-                state[name] = dict(record)
+            state[name] = dict(record)
         who = context.node_id, context.run_id
         own = SiteContext(*who, context, context.run_config, state)
         kind = message.metadata.message_type.removeprefix("query.")
@@ -340,8 +339,6 @@ def _configured_site(context: Context) -> str:
 
 # -------------------------------------------------------------------- Flower as a carrier
 
-# How the names of a site's own records begin, in the state that Flower keeps.
-_OWN = "fedpca_sklearn"
 # Names of the records of arrays in questions and in replies.
 _ASKED, _SENT = "arguments", "arrays"
 

@@ -6,12 +6,14 @@ The oracle is scikit-learn on the pooled rows.
 import csv
 import json
 import os
+import re
 import shlex
 import sys
 import tomllib
 import warnings
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -186,22 +188,25 @@ fit rows.csv -o b --separator ::
 fit rows.csv -o b --separator '"'
 fit rows.csv -o b --like a --columns b
 fit rows.csv -o b --max-columns 0
-fit rows.csv -o b --max-columns many
+fit rows.csv -o b --max-columns many | invalid int value: 'many'
 fit rows.csv -o b --max-ratio nan
-fit rows.csv -o b --min-rows 0
+fit rows.csv -o b --min-rows 0 | must be at least 1, got 0
 fit rows.csv -o b --min-rows -1
 fit rows.csv -o b --min-rows 2.5
-fit rows.csv -o b --min-rows few
+fit rows.csv -o b --min-rows few | invalid int value: 'few'
 merge a -o b -n 2x
 """
 
 
 @pytest.mark.parametrize("command", WRONG_USE.removeprefix("\n").removesuffix("\n").split("\n"))
 def test_a_command_that_is_none_exits_with_2(run, command, capsys):
+    command, _, words = command.partition(" | ")
     with pytest.raises(SystemExit) as stop:
         run(*shlex.split(command))
     assert stop.value.code == 2
-    assert "usage: fedpca" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "usage: fedpca" in told
+    assert words in told
 
 
 # ------------------------------------------------------------------------------ columns by name
@@ -324,6 +329,7 @@ def test_a_site_leaves(run, sites):
     again = "-o", "without.fed", "-n", "2", "--json", "--force"
     moved = printed(run, "remove", "south", *sites, *again)["moved"]
     assert_allclose(moved, np.sqrt(1 - cosines[-1] ** 2), rtol=1e-6)
+    assert out.endswith(f"\n  moved      {moved:.2g}, of 2 components\n")
     # of a merged file, too
     printed(run, "merge", *sites[:2], "-o", "two.fed")
     printed(run, "remove", "west", "two.fed", sites[2], "-o", "x")
@@ -352,6 +358,8 @@ def test_a_merged_file_needs_no_option_again(run, sites, adjusting):
     assert f"components {4 if '--scale' in options else 2}, float64" in out
     if "age" in options:
         assert "model      2 components, scaled, without effects of 'age'\n" in out
+        out = printed(run, "transform", "m.fed", "rows.csv", "-o", "s.csv")
+        assert out.endswith("\n  components 2, scaled, without effects of 'age'\n")
 
 
 def test_files_and_merges_without_options_take_those_of_the_command(run, sites):
@@ -444,6 +452,7 @@ def test_components_are_shown_with_names_variances_and_error(run, sites):
     assert f"with those before {ratio.sum():.3f}" in listed[4]
     short = printed(run, "show", "m.fed", "--top", "1", "-n", "1").splitlines()
     assert short[-1] == "    and 2 more columns"
+    assert "more columns" not in printed(run, "show", "m.fed", "--top", "3")
     assert "model      1 components" in short[-5]
     # columns without names have numbers
     np.save("rows.npy", np.random.default_rng(0).standard_normal((60, 14)))
@@ -476,11 +485,23 @@ def test_the_error_is_the_one_before_a_cut_or_is_not_known(run, sites):
 
 
 def test_components_are_drawn(run, monkeypatch):
-    pytest.importorskip("matplotlib")
+    settings = pytest.importorskip("matplotlib").rcParams
     Subspace.from_rows(X)._named(["$x$", "{a", "c" * 90, "_d"]).save("odd.fed")
     for kind, start in {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}.items():
         printed(run, "show", "odd.fed", "--plot", f"picture.{kind}")
         assert Path(f"picture.{kind}").read_bytes().startswith(start)
+    monkeypatch.setitem(settings, "svg.fonttype", "none")
+    options = "--plot", "picture.svg", "--force", "-n", "2", "--top", "3", "--json"
+    loadings = printed(run, "show", "odd.fed", *options)["model"]["loadings"]
+    picture = ElementTree.parse("picture.svg").getroot()
+    texts = [node for node in picture.iter() if node.tag.endswith("}text")]
+    written = sorted((round(float(n.get("y"))), float(n.get("x")), n.text) for n in texts)
+    shown = [text for *_, text in written if not re.fullmatch(r"\W?[\d.]+", text)]
+    ratios = PCA(2).fit(X).explained_variance_ratio_
+    titles = [f"component {i} ({100 * r:.0f} %)" for i, r in enumerate(ratios, start=1)]
+    largest = np.argsort(-np.abs(loadings), axis=1)[:, :3].T  # a line of the picture is a rank
+    names = np.array(["$x$", "{a", "c" * 40, "_d"])[largest].ravel().tolist()
+    assert shown == [*titles, *names, "loading", "loading"]
     assert "picture.png exists" in refused(run, "show", "odd.fed", "--plot", "picture.png")
     printed(run, "show", "odd.fed", "--plot", "picture.png", "--force", "-n", "1")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

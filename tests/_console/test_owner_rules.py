@@ -161,6 +161,15 @@ def test_a_log_of_ones_own(run, question, state):
     assert "site.log is one of the files to read" in message
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a home by the environment of POSIX")
+def test_without_a_home_nothing_is_answered(run, question, monkeypatch):
+    asked = question()
+    for name in ("XDG_STATE_HOME", "HOME"):
+        monkeypatch.setenv(name, "relative")
+    message = refused(run, "answer", asked, "rows.csv", "-o", "a")
+    assert "nobody knows where the home folder is: --log FILE says where the log is" in message
+
+
 @pytest.mark.parametrize("where", ["option", "state"])
 def test_without_a_log_nothing_is_answered(run, question, monkeypatch, where):
     asked, option = question(), ()

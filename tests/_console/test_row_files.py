@@ -294,6 +294,12 @@ def damaged(change):
     return write
 
 
+def other_number(data):
+    """Number of rows in the footer of Parquet: the field, 50 as a zigzag integer, the next one."""
+    start, end = data.rsplit(b"\x16\x64\x19", 1)
+    return start + b"\x16\x66\x19" + end
+
+
 def table(**columns):
     def write(path):
         pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -382,6 +388,7 @@ PARQUET = {
         damaged(lambda data: data[:-6] + b"\xff\xff" + data[-4:]),
     ],
     "": [damaged(lambda data: data[:30] + os.urandom(370) + data[400:])],
+    "it announces 51 rows, but holds 50": [damaged(other_number)],
     "columns must hold numbers, but 'name', 'day', 'l' hold": [
         table(age=[1.0, 2.0], name=["a", "b"], day=days, l=[[1.0], [2.0]])
     ],
@@ -470,6 +477,23 @@ def test_a_file_from_which_hdf5_never_returns_is_refused(run, monkeypatch):
     as_bytes("rows.h5ad", bytes(data))
     monkeypatch.setattr(_h5ad, "_SECONDS", 1)
     assert "rows.h5ad: it is " in refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+
+
+def test_entries_of_one_place_add_up(run):
+    """As a CSR matrix may have them: each entry in two halves."""
+    dense = np.where(np.random.default_rng(1).random(X.shape) < 0.4, X, 0.0)
+    rows = sp.csr_matrix(dense)
+    halves = np.repeat(rows.data / 2, 2), np.repeat(rows.indices, 2), 2 * rows.indptr
+    as_h5ad("rows.h5ad", sp.csr_matrix(halves, shape=X.shape))
+    assert_is_of(fitted(run, "rows.h5ad"), dense)
+
+
+def test_a_file_at_which_the_process_that_reads_it_dies_is_refused(run, monkeypatch):
+    as_h5ad("rows.h5ad")
+    as_bytes("dies.py", "import os; os.abort()")
+    monkeypatch.setattr(_h5ad, "_HEADER", "dies.py")
+    message = refused(run, "fit", "rows.h5ad", "-o", "x.fed")
+    assert "rows.h5ad: it is damaged: HDF5 fails to open it" in message
 
 
 def test_limits_are_raised_and_lowered(run):

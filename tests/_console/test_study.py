@@ -19,7 +19,7 @@ from fedpca_sklearn import FederatedPowerPCA, Subspace
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console import _row_files
 from fedpca_sklearn.engines._parameters import constructed
-from fedpca_sklearn.engines.files import Study
+from fedpca_sklearn.engines.files import SiteRows, Study
 from fedpca_sklearn.engines.files import answer as answer_of_site
 
 __all__ = ["run"]
@@ -79,6 +79,21 @@ def test_moments_of_columns_are_written_as_csv(ask, run):
     assert Path("scales.csv").read_text().startswith("column,mean,deviation\nage,")
 
 
+def test_a_fit_of_which_no_file_tells_is_an_error_that_says_where_it_is(run):
+    estimator = constructed("VerticalFederatedKernelPCA(2, kernel='linear')")
+    Study.begin("study", estimator, ["a", "b"]).next()
+    while "error: " not in (said := run("next", "study")[2]):
+        for path in Path("study").glob("*.question"):
+            site, keys = path.stem[5:], {"keys": range(50), "salt": b"x" * 16}
+            rows = SiteRows(X[:, :2] if site == "a" else X[:, 2:], **keys)
+            if not (out := path.with_suffix(".answer")).exists():
+                answer_of_site(path, out, rows, state=site)
+    assert "no file holds a VerticalFederatedKernelPCA; Study('study').next()" in said
+    assert not Path("study/model.subspace").exists()
+    values = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2] ** 2
+    assert_allclose(Study("study").next().eigenvalues_, values, rtol=1e-9)
+
+
 def test_secure_sums_at_the_prompt(ask, run):
     pytest.importorskip("flwr")
     ask("DistributedPCA(2)", "--secure", "3")
@@ -105,6 +120,8 @@ def test_a_ledger_at_the_prompt(ask, run):
         assert Path(f"{name}.ledger").exists()
     assert run("next", "study")[0] == 0
     assert Subspace.load("study/model.subspace").privacy.epsilon == pytest.approx(1.0)
+    told = "privacy    epsilon 1, delta 0.001, rows up to 300, AnalyzeGauss, trust: client\n"
+    assert told in printed(run, "inspect", "study/model.subspace")
 
 
 # Options | words of the error; "out": in the answer, for the coordinator to read

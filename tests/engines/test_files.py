@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -22,15 +23,18 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     FedPowerNoise,
+    PrivacyLedger,
     Subspace,
     SubspaceMerge,
     subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
-from fedpca_sklearn.engines._messages import Letter, read_letter
+from fedpca_sklearn.engines._apps import SiteApp
+from fedpca_sklearn.engines._messages import Array, Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
 from fedpca_sklearn.engines.protocols import SumsInProcess, Task
+from fedpca_sklearn.privacy import DiscreteGaussian
 
 X = load_digits().data[:300]
 LABELS = np.repeat(["east", "north", "west"], [100, 80, 120])
@@ -45,6 +49,7 @@ FederatedPowerPCA(4, n_rounds=3, local_steps=2, random_state=3)
 FederatedSubspaceTracker(2, batch_size=40, init=FirstSubspace(n_rows=40), random_state=0)
 VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0)
 VerticalFederatedKernelPCA(3, aggregation=VFedPCA(), gamma=1e-3)
+[AnalyzeGauss(1.0, 1e-5, 2.0), (FedPowerNoise(1.0, 1e-5, 2.0), [3])]
 """.strip().splitlines()
 
 
@@ -190,6 +195,14 @@ def begun(tmp_path):
     return tmp_path / "0002.east.question"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX needed")
+def test_nobody_else_reads_the_state_of_a_site(begun, tmp_path):
+    for again in range(2):  # a file that is replaced has the same
+        (state,) = (tmp_path / "state east").iterdir()
+        assert [path.stat().st_mode & 0o077 for path in (state, state.parent)] == [0, 0], again
+        answered(begun, PARTS["east"])
+
+
 @pytest.mark.parametrize(
     ("about", "says"),
     [
@@ -215,6 +228,38 @@ def test_a_site_refuses_forged_questions(about, says, begun, tmp_path):
     with pytest.raises(ValueError, match=says):
         answered(begun, PARTS["east"])
     assert not begun.with_suffix(".answer").exists()
+
+
+def test_no_question_makes_a_line_that_a_log_cannot_have(begun, tmp_path, caplog):
+    (letter, _), log = read_letter(begun), tmp_path / "site.log"
+    huge, one = Array(b"", (10**4000,) * 20, "<f8"), Array(b"", (1,), "<f8")
+    for how, says in (
+        ({"kind": "x" * 2**20}, "has no question of the kind 'xxx"),
+        ({"arrays": {"0": huge}}, "the log of the site is not what was written"),
+        ({"arrays": dict.fromkeys(map(str, range(10**4)), one)}, "has 3 arguments, got 10000"),
+    ):
+        begun.write_bytes(letter._replace(message=replace(letter.message, **how)).to_bytes())
+        state, policy = tmp_path / says.replace(" ", ""), SitePolicy(log=log)
+        assert says in answered(begun, PARTS["east"], state, policy=policy)
+        assert log.stat().st_size < 2**13
+    assert len(caplog.text) < 2000
+    begun.write_bytes(letter.to_bytes())
+    assert not answered(begun, PARTS["east"], tmp_path / "new", policy=SitePolicy(log=log))
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"bits": 40}, "secure sums of bits=40 are allowed, the question is of 50"),
+        ({"scale": 2.0}, "secure sums of scale=2.0 are allowed, the question is of None"),
+    ],
+)
+def test_secure_sums_are_those_that_the_owner_allows(own, says, tmp_path):
+    pytest.importorskip("flwr")
+    Study.begin(tmp_path, ROUNDS, list(PARTS), secure=SecureAggregation(threshold=2)).next()
+    asked = tmp_path / "0001.east.question"
+    with pytest.raises(ValueError, match=says):
+        answered(asked, PARTS["east"], secure=SecureAggregation(threshold=2, **own))
 
 
 def test_a_site_answers_about_the_same_rows_and_what_its_owner_allows(begun, tmp_path):
@@ -320,6 +365,9 @@ def test_an_answer_of_another_site_is_not_taken(begun, tmp_path):
         east.write_bytes(sent[:cut])
         with pytest.raises(ValueError, match=r"0002\.east\.answer: it is no"):
             Study(tmp_path).next()
+    os.truncate(east, 2**36 + 1)  # which takes no room
+    with pytest.raises(ValueError, match=r"0002\.east\.answer: it is too large for a message"):
+        Study(tmp_path).next()
     east.write_bytes(west.read_bytes())
     with pytest.raises(ValueError, match=r"0002\.east\.answer answers another question"):
         Study(tmp_path).next()
@@ -331,13 +379,14 @@ def test_an_answer_of_another_site_is_not_taken(begun, tmp_path):
 class Totals(ClientsTransformer):
     """PCA by one sum of the rows and one of their scatter about the mean of all."""
 
-    _parameter_constraints = {**ClientsTransformer._parameter_constraints}
+    _parameter_constraints = {**ClientsTransformer._parameter_constraints, "mechanism": [object]}
     too_small = 1.0
 
-    def __init__(self, n_components=2, *, n_clients=2, n_jobs=None):
+    def __init__(self, n_components=2, *, n_clients=2, n_jobs=None, mechanism=None):
         self.n_components = n_components
         self.n_clients = n_clients
         self.n_jobs = n_jobs
+        self.mechanism = mechanism
 
     def site_tasks(self):
         def total(site, own):
@@ -387,6 +436,11 @@ def test_an_estimator_of_ones_own_by_files(secure, tmp_path):
     assert here.communication_.rounds == 2
     if secure is None:
         assert found.communication_ == here.communication_
+        return
+    ledger = PrivacyLedger(tmp_path / "spent.jsonl")
+    noisy = Totals(mechanism=AnalyzeGauss(1.0, 1e-5, 1.0, noise=DiscreteGaussian(), ledger=ledger))
+    with pytest.raises(TypeError, match="have a bound each and no mechanism, got Totals"):
+        SiteApp(lambda _: X, noisy, str, SitePolicy(), secure)  # nobody would add its noise
 
 
 @pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
@@ -404,6 +458,16 @@ def test_a_site_that_is_lost_between_sums_is_in_none_of_them(tmp_path):
     assert fitted.n_samples_seen_ == left.sum()
 
 
+@pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
+def test_sums_are_of_sites_with_as_many_columns_as_most(tmp_path):
+    parts = {**PARTS, "west": PARTS["west"][:, 1:]}
+    fitted = by_files(tmp_path, Totals(), parts, known=[Totals])
+    why = "its shape of sum is (63,), that of the others (64,)"
+    assert fitted.missing_sites_ == {"west": why}
+    left = LABELS != "west"
+    assert subspace_distance(fitted.components_, PCA(2).fit(X[left]).components_) < 1e-12
+
+
 def test_a_bound_that_does_not_hold_is_an_error_in_one_process():
     class Wrong(Totals):
         too_small = 1e-3
@@ -412,9 +476,24 @@ def test_a_bound_that_does_not_hold_is_an_error_in_one_process():
         Wrong().fit(X, clients=LABELS)
 
 
-def test_bounds_are_of_moments():
+def test_bounds_and_sums_in_one_process_are_of_moments():
     with pytest.raises(ValueError, match="a bound needs reads='moments', got 'summary'"):
         Task(lambda site, X: {}, reads="summary", bound=lambda *given: {})
+    tasks = {"rows": Task(lambda site, X: {}, reads="summary")}
+    with pytest.raises(ValueError, match="tasks must read 'moments', 'rows' reads 'summary'"):
+        SumsInProcess(tasks, X, None, [])
+
+
+@pytest.mark.parametrize("shapes", [{"sum": (64,)}, {"sum": (63,), "count": (1,)}])
+def test_a_sum_is_of_the_arrays_that_were_asked_for(shapes):
+    """Of any shape where a length is not known, and without a bound."""
+    tasks = {"total": replace(Totals().site_tasks()["total"], bound=None)}
+    sites = SumsInProcess(tasks, X, None, [("east", slice(100)), ("west", slice(100, None))])
+    found = sites.sum("total", {"sum": (None,), "count": (1,)})
+    assert_allclose(found["sum"], X.sum(axis=0), rtol=1e-12)
+    assert found["count"] == len(X)
+    with pytest.raises(ValueError, match=r"Client 'east': an answer has arrays of shapes .*sum"):
+        sites.sum("total", shapes)
 
 
 # -------------------------------------------------------------------- studies and texts
@@ -466,7 +545,10 @@ FederatedPCA(3 ; FederatedPCA(nobody=3)
 """
 
 
-@pytest.mark.parametrize("text", [*re.split(" ; |\n", TEXTS.strip()), "(" * 1000 + ")" * 1000])
+LONG = "(" * 1000 + ")" * 1000, "1" + " " * 10**6
+
+
+@pytest.mark.parametrize("text", [*re.split(" ; |\n", TEXTS.strip()), *LONG], ids=lambda t: t[:40])
 def test_texts_that_construct_nothing(text):
     why = r"construct|public class|one by one|one process|malformed"
     with pytest.raises(ValueError, match=why):

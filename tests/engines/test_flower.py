@@ -107,6 +107,22 @@ def test_what_a_site_cannot_load_is_in_its_log_alone(caplog):
     assert_same(found, here(pca, {"b": ROWS}))
 
 
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([], "must return a batch at least, got none"),
+        ([ROWS[:20], ROWS[20:40, :5]], "must return batches with the same columns"),
+        ([SiteRows(ROWS[:20], keys=range(20), salt=b"x" * 16)] * 2, "keys need rows in one piece"),
+    ],
+)
+def test_batches_that_are_no_rows_of_a_site_are_named_in_its_log(parts, why, caplog):
+    pca = made("DistributedPCA(3)")
+    app = client_app(lambda context: iter(parts), pca)
+    with pytest.raises(RuntimeError, match=r"'west': ValueError, [0-9a-f]+ in the log of the site"):
+        fit_sites(InProcessGrid({"west": app}), pca, wait=0, min_sites=1)
+    assert any(why in str(record.exc_info and record.exc_info[1]) for record in caplog.records)
+
+
 def test_a_sub_estimator_without_weights_is_an_error_of_each_site():
     parts = {site: SiteRows(rows, np.ones(len(rows))) for site, rows in PARTS.items()}
     with pytest.raises(RuntimeError, match=r"Left out: .*TypeError"):
@@ -132,6 +148,13 @@ FederatedPowerPCA(3, local_steps=2, {ROUNDS}) | {{"policy": LEDGER}} |\
  mechanism needs local_steps=1
 FederatedSubspaceTracker(2, channel=GaussianChannel()) | {{}} | channel must be None over a
 VerticalFederatedKernelPCA(2, kernel=np.dot) | {{}} | needs aggregation=VFedPCA
+VerticalFederatedKernelPCA(2, kernel=np.dot) | {{"secure": SECURE}} | needs aggregation=VFedPCA
+VerticalFederatedKernelPCA(2, kernel=np.dot, aggregation=VFedPCA()) | {{"secure": SECURE}} |\
+ aggregation must be "exact" with secure sums
+FederatedPCA(2, missing="mean") | {{}} | 'missing' parameter of FederatedPCA must be
+FederatedPCA(2, missing="mean") | {{"secure": SECURE}} | 'missing' parameter of FederatedPCA must be
+VerticalFederatedKernelPCA(2, projection="features", kernel="linear") | {{"secure": SECURE}} |\
+ projection must be "samples" with secure sums
 VerticalFederatedPCA(2, method="merge") | {{"secure": SECURE}} | method must be "power"
 VerticalFederatedPCA(2, method="vfedpca") | {{"secure": SECURE}} | method must be "power"
 OnlineDistributedPCA(3, variances="sent") | {{"secure": SECURE}} |\
@@ -150,6 +173,7 @@ FederatedPCA(5) | {{"min_sites": 0}} | min_sites must be an integer of at least 
 FederatedPCA(5) | {{"n_sites": 2.5}} | n_sites must be an integer
 FederatedPCA(5) | {{"wait": -1}} | wait must be finite and non-negative
 FederatedPCA(5) | {{"timeout": np.nan}} | timeout must be finite
+FederatedPCA(5) | {{"timeout": 0}} | timeout must be positive, got 0.0
 FederatedPCA(-1) | {{}} | n_components
 FederatedPowerPCA(5, channel=GaussianChannel()) | {{}} | channel must be None over a real
 {PRIVATE}, trust='sum')) | {{}} | needs secure su
@@ -179,8 +203,9 @@ def test_of_batches_an_estimator_that_goes_on_is_needed_and_a_number():
     grid = grid_of(made(KINDS[1]))
     with pytest.raises(TypeError, match=r"one of DistributedPCA, FederatedPCA, .*PowerPCA"):
         partial_fit_sites(grid, made(KINDS[2]), wait=0)
-    with pytest.raises(ValueError, match="takes all rows of a site at once"):
-        partial_fit_sites(grid, made("FederatedPCA(2, missing=ConditionalFill())"), wait=0)
+    for code in ("FederatedPCA(2, missing=ConditionalFill())", f"{PRIVATE}))"):
+        with pytest.raises(ValueError, match="takes all rows of a site at once"):
+            partial_fit_sites(grid, made(code), wait=0)
     for number in (-1, 1.5):
         with pytest.raises(ValueError, match="batch must be an integer of at least 0"):
             partial_fit_sites(grid, made(KINDS[1]), batch=number, wait=0)
@@ -190,6 +215,16 @@ def test_of_batches_an_estimator_that_goes_on_is_needed_and_a_number():
     ("code", "why"),
     [
         *((code.replace("3", "9", 1), "n_components=9") for code in KINDS),
+        *(
+            (f"{name}(9, missing={missing})", "n_components=9")
+            for name, missing in (
+                ("FederatedPCA", "AvailablePairs()"),
+                ("DistributedPCA", "AvailablePairs()"),
+                ("FederatedPCA", "ConditionalFill()"),
+            )
+        ),
+        ("OnlineDistributedPCA(9)", "n_components=9"),
+        ("TruncatedDistributedPCA(9)", "n_components=9|has no secure sums"),
         ("FederatedPCA(missing=ConditionalFill())", "n_components must be a number or a share"),
     ],
 )

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from engines.site_helpers import (
     MEAN,
     ROWS,
@@ -88,6 +89,7 @@ auto | {TRACKER}support_threshold='auto') | STREAM | batch 0 | None
 owner | VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0) | OWN | keys | None
 new owner | VerticalFederatedPCA(3, method='power') | OWN | None | None
 owner of few | VerticalFederatedPCA(3) | SiteRows(ROWS[:9], keys=range(9), salt=SALT) | None | None
+owner without keys | VerticalFederatedPCA(3) | ROWS[:40] | None | None
 weighing owner | VerticalFederatedPCA(3) |\
  SiteRows(ROWS[:40], np.ones(40), keys=range(40), salt=SALT) | None | None
 agreed | VerticalFederatedPCA(2, method=VFedPCA(n_rounds=2), random_state=0) | OWN | keys | None
@@ -99,6 +101,8 @@ new secure owner | VerticalFederatedPCA(3, method='power') | OWN | None | None
 secure steps | OnlineDistributedPCA(3) | ROWS | bounds 0 | None
 secure pairs | FederatedPCA(3, missing=AvailablePairs()) | ROWS | bounds | None
 secure sums | FederatedPCA(3) | ROWS | None | None
+secure scaler | FederatedScaler() | ROWS | bounds | None
+secure refined | FederatedPCA(3, n_refinements=3) | ROWS | bounds | None
 secure power | {POWER} | ROWS | None | None
 secure tracker | {TRACKER}robust=False) | STREAM | batch 0 | None
 """)
@@ -127,6 +131,7 @@ owner | parts | keys=Array(K), basis=W
 kernel | kernel_part | keys=Array(K), landmarks=np.arange(12)
 agreed | period | keys=Array(K), deflated=NO40, agreed=NO40, start=W[0]
 kernels | period | keys=Array(K), deflated=NO40, agreed=NO40, start=W[0], columns=6.0
+kernels | energies | keys=Array(K), vectors=W[:2], columns=6.0
 """)
 # Argument | what is sent in its place | words of the refusal
 WRONG = table(r"""
@@ -170,6 +175,8 @@ deflated | np.zeros((3, 40)) | m <= 2
 agreed | np.zeros((4, 40)) | m <= 2
 agreed | NO40[:, :39] | shape (m, 40)
 start | 2 * it | length 1
+vectors | 2 * it; it * 1e200 | length 1
+vectors | np.eye(3, 40); it[:, :39]; it[0] | vectors must have shape (m, 40), m <= 2
 columns | 4.0; 1e300; [5.0] | the number of all columns must be
 """)
 # what a run has one of, so that an honest server needs another run then
@@ -216,13 +223,18 @@ owner parts | Array(K), np.eye(40)[:1] * 0.8 + np.eye(40)[1:2] * 0.6 | a row has
 owner parts | Array(K), (np.eye(40)[:1] + [[1], [-1]] * np.eye(40)[1]) / np.sqrt(2) |\
  a row has more than half
 owner of few keys | () | fewer
+owner without keys parts | Array(K), W | rows without keys cannot be matched
 weighing owner keys | () | the estimator takes no sample_weight
 secure owner times_columns | Array(K), W | this site takes part in secure sums only
 new secure owner parts | Array(K), W | keys
 secure steps space | 0, MEAN[:3] | the mean must have shape
 secure steps moments | 0, 2 * V, MEAN | orthonormal
+secure steps moments | 0, V, MEAN[:1] | the mean must have shape
 secure steps totals | 0.5, | the number of a batch must be a whole number
 secure pairs pairs | np.full(8, 1e9), | takes part in secure sums only
+secure pairs pairs | MEAN[:1], | the mean must have shape (8,), got (1,)
+secure scaler squares | MEAN[:1], | the mean must have shape (8,), got (1,)
+secure refined scatter | MEAN[:1], | the mean must have shape (8,), got (1,)
 secure sums summary | () | no question of the kind 'summary'
 secure sums moments | () | this site takes part in secure sums only
 secure power times_scatter | np.eye(3, 8), np.zeros(8), 1 | takes part in secure sums only
@@ -514,6 +526,7 @@ NAMES = [f"Ann Smith {i}" for i in range(40)]
         ({"keys": None}, "refused: rows without keys cannot be matched"),
         ({"salt": None}, "refused: the salt of the keys must have 16 bytes at least"),
         ({"salt": "short"}, "refused: the salt of the keys must have 16 bytes at least"),
+        ({"X": sp.csr_array(ROWS[:40])}, "TypeError"),
         ({"X": np.c_[ROWS[:40, :1], np.full(40, np.nan)]}, "ValueError"),
     ],
 )

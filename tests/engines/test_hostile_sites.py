@@ -252,6 +252,7 @@ kernels energies | arrays(energies=np.ones(3)) | shop: shape
 sum secure_keys | sending(mask_key=None); sending(box_key=b"key"); one_key_for_both | west: .
 sum secure_shares | sending(boxes=lambda boxes: boxes[1:]); sending(boxes=["x"] * 3);\
  sending(boxes=[bytes(6000)] * 3); sending(boxes=garbled) | west: .
+sum secure_shares | sending(signature="x"); sending(signature=bytes(6000)) | west: as 'signature'
 sum moments | arrays(masked=np.zeros(4)); arrays(masked=np.zeros((2, 5), np.uint64)) | west: .
 sum second_moments | arrays(masked=np.zeros(4, np.uint64)); arrays(masked=np.array(["text"])) |\
  west: .
@@ -501,6 +502,29 @@ def test_the_names_of_columns_that_most_have_stay(name):
         assert_same(found, in_one_process(*FITS[name], "east", "north"))
 
 
+def test_sites_whose_batches_have_ended_say_nothing_of_the_others():
+    """They are more than those that go on, and know no number of features of the batch."""
+    parts = {site: [rows[:30]] for site, rows in PARTS.items()}
+    parts["east"].append(ROWS[30:60])
+    grid = grid_of(made("FederatedScaler()"), parts)
+    found = partial_fit_sites(grid, made("FederatedScaler()"), batch=1, wait=0)
+    assert found.clients_ == ["east"]
+    np.testing.assert_allclose(found.mean_, ROWS[30:60].mean(axis=0), rtol=1e-12)
+
+
+def test_a_batch_is_of_sites_like_those_of_the_batches_before():
+    """All send summaries of another kind: they are named, and the estimator stays as it is."""
+    parts = {site: [rows[:30], rows[30:60]] for site, rows in PARTS.items()}
+    grid = grid_of(made("FederatedPCA(3)"), parts)
+    pca = partial_fit_sites(grid, made("FederatedPCA(3)"), wait=0)
+    before = pca.components_
+    other = summary_of(ROWS[:30], 3, center=False)
+    grid.spoil = lambda site, message, reply: other(message, reply)
+    with pytest.raises(RuntimeError, match=r"west.* .its centring is False, that of the others Tr"):
+        partial_fit_sites(grid, pca, wait=0)
+    np.testing.assert_array_equal(pca.components_, before)
+
+
 def test_names_within_a_summary_do_not_count():
     spoil = spoiling(summary(feature_names=tuple(COLUMNS), site="east"))
     found = fit(made("FederatedPCA(3)"), spoil=spoil)
@@ -594,6 +618,18 @@ def test_masks_that_do_not_cancel_are_seen(kind, change, first):
     """Wrong shares, or numbers without the masks: nobody knows of which site."""
     with pytest.raises(RuntimeError, match="masks of a secure sum do not cancel: a site, nobody"):
         fit(made("FederatedPCA(2)"), spoil=spoiling(change, "east", kind, first), secure=SECURE)
+
+
+def test_shares_of_the_key_of_a_lost_site_that_are_garbled_are_seen():
+    parts = {f"site {i}": ROWS[i::4] for i in range(4)}
+    garble = spoiling(sending(shares=garbled), "site 0", "secure_unmask")
+
+    def spoil(site, message, reply):
+        gone = (site, kind_of(message)) == ("site 3", "moments")
+        return None if gone else garble(site, message, reply)
+
+    with pytest.raises(RuntimeError, match="masks of a secure sum do not cancel"):
+        fit(made("FederatedPCA(2)"), parts, spoil, SECURE)
 
 
 @pytest.mark.parametrize(

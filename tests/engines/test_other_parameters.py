@@ -67,6 +67,30 @@ def test_many_differences_are_named_in_one_short_line():
     assert len(config["error"]) < 300
 
 
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (["x" * 200], ["x" * 199 + "y"]),
+        ({"a": 1, "b": ["c"]}, {"a": 1, "b": ["d"]}),
+        (np.mean, np.std),
+    ],
+)
+def test_values_of_any_kind_are_told_apart_by_short_texts(own, other):
+    class Own(FederatedPCA):
+        def __init__(self, n_components=None, options=None):
+            super().__init__(n_components)
+            self.options = options
+
+    site = Site(Own(3, own))
+    assert max(map(len, site.stated["parameters"])) <= 150
+    site.stated = Site(Own(np.int64(3), other)).stated
+    config, arrays = site.ask("summary")
+    assert not arrays
+    assert config["error"].startswith("refused: the parameters must be those of the site: options")
+    site.stated = Site(Own(np.int64(3), own)).stated
+    assert site.answers("summary")
+
+
 # -------------------------------------------------------------------- what need not be
 
 SAME = table("""
@@ -95,9 +119,20 @@ def test_what_only_the_server_reads_may_differ(asked, own):
     np.testing.assert_allclose(getattr(fitted, name), getattr(expected, name), atol=1e-10)
 
 
-def test_what_a_site_reads_for_secure_sums_must_be_the_same():
-    with pytest.raises(RuntimeError, match="scale is False, got True"):
-        fit(DistributedPCA(3), server=DistributedPCA(3, scale=True), secure=SECURE)
+@pytest.mark.parametrize(
+    ("own", "asked", "why"),
+    [
+        ("DistributedPCA(3)", "DistributedPCA(3, scale=True)", "scale is False, got True"),
+        (
+            "OnlineDistributedPCA(3)",
+            "OnlineDistributedPCA(3, weighting='rows')",
+            "weighting is 'equal', got 'rows'",
+        ),
+    ],
+)
+def test_what_a_site_reads_for_secure_sums_must_be_the_same(own, asked, why):
+    with pytest.raises(RuntimeError, match=why):
+        fit(made(own), server=made(asked), secure=SECURE)
 
 
 # -------------------------------------------------------------------- what is stated at all

@@ -17,9 +17,9 @@ from engines.site_helpers import (
     assert_refused,
     fit,
     grid_of,
-    kind_of,
     lost,
     made,
+    put,
     spoiling,
 )
 from scipy.stats import ks_2samp
@@ -138,6 +138,9 @@ def test_scales_over_sites_without_noise_are_those_of_one_process(noise, one_sca
     np.testing.assert_allclose(found.scale_, expected.scale_, rtol=1e-6)
     np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-6)
     assert (found.n_samples_seen_, found.clients_) == (600, expected.clients_)
+    log = found.communication_  # three rounds of two sums, and with secure sums that of the rows
+    assert log.rounds == (7 if noise else 6)
+    assert log.floats_up > 3 * 6 * 5
 
 
 IMPOSSIBLE = [
@@ -238,12 +241,57 @@ def test_a_grid_below_the_resolution_is_refused_and_counts(estimator, tmp_path):
     assert tally.mu2 == max((line["mu2"] for line in lines if "mu2" in line), default=0.0)
 
 
-def test_a_lost_site_ends_the_fit(tmp_path):
-    def spoil(site, message, reply):
-        return None if (site, kind_of(message)) == ("west", "second_moments") else reply
-
+@pytest.mark.parametrize(
+    ("estimator", "kind"), [(SUMMARY, "second_moments"), (ROUNDS, "times_scatter")]
+)
+def test_a_lost_site_ends_the_fit(estimator, kind, tmp_path):
+    parts = {**PARTS, "south": ROWS[:100]}
     with pytest.raises(RuntimeError, match="a fit begins again at most 0 times"):
-        private_fit(SUMMARY, tmp_path, spoil=spoil, parts={**PARTS, "south": ROWS[:100]})
+        private_fit(estimator, tmp_path, spoil=lost(kind=kind), parts=parts)
+
+
+def test_of_shares_of_noise_more_sites_than_the_threshold_add_more(tmp_path, monkeypatch):
+    """What six sites of a threshold of three add has twice the variance of the noise of one."""
+    scaler = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
+    find, seen = type(scaler.mechanism)._found, []
+
+    def noted(mechanism, total, d, n_sources):
+        seen.append(n_sources)
+        return find(mechanism, total, d, n_sources)
+
+    monkeypatch.setattr(type(scaler.mechanism), "_found", noted)
+    private_fit(scaler, tmp_path, parts={f"site {i}": ROWS[i::6] for i in range(6)})
+    assert seen == [2.0]
+
+
+def test_masked_numbers_are_as_many_as_the_others_send(tmp_path):
+    """Where the server does not know how many columns there are."""
+    scaler = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
+    fewer = spoiling(arrays(masked=lambda words: words[1:]), kind="n_rows")
+    with pytest.raises(RuntimeError, match=r"'west' .its number of masked sums of n_rows is 5"):
+        private_fit(scaler, tmp_path, spoil=fewer)
+
+
+def test_more_components_than_columns_cost_no_budget_of_a_second_moment(tmp_path):
+    with pytest.raises(ValueError, match="n_components=9"):
+        private_fit(clone(SUMMARY).set_params(n_components=9), tmp_path, log=True)
+    kinds = {line["kind"] for line in lines_of(tmp_path, "west")}
+    assert kinds >= {"bounds", "moments"}
+    assert "second_moments" not in kinds
+
+
+def test_variances_that_overflow_in_a_sum_leave_a_private_site_out(tmp_path):
+    large = spoiling(arrays(message=np.full(5, 1e290)), kind="variances")
+    with pytest.warns(UserWarning, match=r"'west' .*values that are too large: mean squares of"):
+        found = private_fit(PLAIN_ROUNDS, tmp_path, None, large)
+    assert found.clients_ == ["east", "north"]
+
+
+def test_numbers_of_rows_that_add_up_to_none_end_the_fit(tmp_path):
+    scaler = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
+    less = arrays(masked=put(slice(5), lambda words: words - np.uint64(2**61)))
+    with pytest.raises(RuntimeError, match=r"numbers of rows add up to -.*, expected a number of"):
+        private_fit(scaler, tmp_path, spoil=spoiling(less, kind="n_rows"))
 
 
 @pytest.mark.filterwarnings("default::fedpca_sklearn.PrivacyNoiseWarning")

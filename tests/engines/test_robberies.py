@@ -549,6 +549,29 @@ def test_within_the_rules_a_server_learns_sums_of_the_entries_that_are_there():
     np.testing.assert_allclose(message, expected)
 
 
+@pytest.mark.parametrize("there", [9, 10])
+def test_sums_over_fewer_entries_or_rows_than_the_owner_wants_are_zero(there):
+    """Those of a column, and of all rows that a model can fill; of ten they are sent."""
+    told = there >= 10
+    one, all_of_them = LOW.copy(), LOW.copy()
+    one[there:, T] = all_of_them[there:] = np.nan
+    observed = begun(WHOLE, one).ask("observed", 0)[1]["message"]
+    expected = told * np.array([one[:there, T].sum(), there])
+    np.testing.assert_allclose(observed[[T, 5 + T]], expected)
+    np.testing.assert_allclose(observed[[0, 5]], [LOW[:, 0].sum(), 300])
+    sizes = begun(AUTO, one).ask("sizes", 0, MODEL, NO_LIMITS)[1]["message"]
+    assert (sizes[[T, 5 + T]] != 0).tolist() == [told] * 2
+    assert sizes[5] == 300
+    site, models = begun(WHOLE, all_of_them), (0, MODEL, MODEL, NO_RIDGE, NO_LIMITS)
+    assert site.ask("filled", *models)[1]["count"] == there * told
+    sent = [site.ask("moments", *models)[1]["message"]]
+    sent.append(site.ask("times_scatter", *models, AXIS, CENTRE)[1]["message"][0])
+    rows = all_of_them[:there]
+    expected = [*rows.sum(axis=0), there], (rows - CENTRE).T @ (rows - CENTRE)[:, T]
+    for message, wanted in zip(sent, expected, strict=True):
+        np.testing.assert_allclose(message, np.multiply(wanted, told), atol=1e-9)
+
+
 def test_within_the_rules_a_server_learns_how_many_entries_exceed_a_threshold():
     """Of each column, once a batch: what remains are sums of logarithms over many rows."""
     site, limits = begun(), limits_of(np.sort(SIZES)[-8:-6].mean())

@@ -10,7 +10,9 @@ from engines.site_helpers import (
     PARTS,
     ROWS,
     SECURE,
+    Site,
     arrays_of,
+    assert_refused,
     assert_same,
     fit,
     grid_of,
@@ -254,6 +256,20 @@ def test_rows_that_change_in_a_run_change_no_answer():
     assert rows[-1, 0] == ROWS[-1, 0] * 1e3
 
 
+def test_a_batch_that_a_site_has_no_more_is_in_no_sum():
+    parts = {site: [rows[:20], rows[20:40]] for site, rows in sites_of("stream").items()}
+    first, asked = {**parts, "west": parts["west"][:1]}, []
+
+    def end(site, message, reply):
+        asked.extend([True] * ((site, kind_of(message)) == ("west", "batch")))
+        del parts["west"][1 if len(asked) > 1 else 2 :]
+        return reply
+
+    with pytest.warns(UserWarning, match=r"'west' .refused: the site has no such batch"):
+        found = fit(PLAIN, parts, end, SECURE)
+    assert_same(found, fit(PLAIN, first, secure=SECURE), 1e-6)
+
+
 @pytest.mark.parametrize(
     ("asked", "own", "why"),
     [
@@ -281,6 +297,19 @@ def test_columns_of_which_sums_tell_too_little_are_an_error(noise):
     for code in ("FederatedPCA(2, scale=True", "DistributedPCA(2, scale=True"):
         with pytest.raises(ValueError, match="leaves less of column 1"):
             fit(made(f"{code}, partial_out=[0])"), parts, secure=SECURE)
+
+
+@pytest.mark.parametrize("code", ["FederatedPCA(2, scale=True)", "DistributedPCA(2, scale=True)"])
+def test_a_column_that_varies_too_little_beside_its_mean_is_an_error(code):
+    """By one in 10^12, of which numbers of 22 bits tell less than four digits of a deviation."""
+    far = ROWS.copy()
+    far[:, 1] = 1e12 + np.random.default_rng(0).standard_normal(200)
+    with pytest.raises(ValueError, match="column 1 varies too little beside its mean"):
+        fit(
+            made(code),
+            {site: far[site == LABELS] for site in PARTS},
+            secure=SecureAggregation(threshold=2, bits=22),
+        )
 
 
 def test_a_column_that_nobody_has_is_an_error():
@@ -364,18 +393,39 @@ def test_what_secure_sums_of_many_features_need(code, why):
         fit(made(code), WIDE_PARTS, secure=SECURE)
 
 
+@pytest.mark.usefixtures("few_features")
+def test_a_site_of_many_features_sends_no_second_moments():
+    why = "second moments are summed of up to 20 features, not 60"
+    steps = Site(made("OnlineDistributedPCA(3)"), WIDE, secure=SECURE)
+    assert_refused(steps, "bounds", 0, why=why)
+    site = Site(PCA_2, WIDE, secure=SECURE)
+    assert site.answers("bounds")
+    assert_refused(site, "second_moments", WIDE.mean(axis=0), why=why)
+
+
 @pytest.mark.parametrize("bits", [22, 50])
-@pytest.mark.parametrize("code", ["FederatedPCA(3)", "FederatedPCA(3, n_refinements=3)"])
+@pytest.mark.parametrize(
+    "code",
+    ["FederatedPCA(3)", "FederatedPCA(3, n_refinements=3)", "FederatedPCA(3, scale=True)"],
+)
 def test_a_bound_allows_for_integers(bits, code, request):
     """Numbers of few bits leave an error, and none that the bound does not cover."""
     if "refine" in code:
         request.getfixturevalue("few_features")
     found = fit(made(code), WIDE_PARTS, secure=SecureAggregation(threshold=2, bits=bits))
-    _, s, V = np.linalg.svd(WIDE - WIDE.mean(axis=0), full_matrices=False)
+    rows = WIDE - WIDE.mean(axis=0)
+    rows = rows / rows.std(axis=0) if "scale" in code else rows
+    _, s, V = np.linalg.svd(rows, full_matrices=False)
     error = subspace_distance(found.components_, V[:3])
     assert 1e-16 < error <= found.subspace_error_bound_ < 1
     low, high = found.explained_variance_interval_.T
     assert ((low <= s[:3] ** 2 / 199) & (s[:3] ** 2 / 199 <= high)).all()
+
+
+def test_of_effects_of_confounders_secure_sums_promise_nothing():
+    found = fit(made("FederatedPCA(2, partial_out=[0])"), secure=SECURE)
+    assert found.subspace_error_bound_ == np.inf
+    assert found.explained_variance_interval_.tolist() == [[0.0, np.inf]] * 2
 
 
 # -------------------------------------------------------------------- parameters

@@ -153,6 +153,7 @@ ASKED = [
     ("lists", with_keys(lambda k: [*k[:2], other_key("curve")], same), DIFFERENT),
     ("lists", with_keys(same, lambda k: [*k[:2], other_key("rsa")]), DIFFERENT),
     ("lists", with_keys(lambda k: ["key"] * 3, same), "mask_keys must be a list of bytes"),
+    ("lists", with_keys(same, lambda k: [*k[:2], k[2] + b"\n" * 1000]), DIFFERENT),
     ("lists", with_keys(lambda k: [], lambda k: []), DIFFERENT),
     ("lists", lambda s: {"bounds": [garbled_bounds(s.bounds[0], 3, 30), *s.bounds[1:]]}, "bounds"),
     ("lists", lambda s: {"bounds": [garbled_bounds(s.bounds[0], 3, -30), *s.bounds[1:]]}, "bounds"),
@@ -395,17 +396,17 @@ def test_a_site_with_an_identity_knows_forged_sites():
 
 
 def test_signatures_are_of_one_sum():
-    server = Server(3, list(known(*(key_pair() for _ in range(3)))))
-    server.keys().shares().masked()
+    everybody = list(known(*(key_pair() for _ in range(3))))
+    server = Server(3, everybody).keys().shares().masked()
     old = server.signatures
     server.keys().shares()
     assert not set(old) & set(server.signatures)
     question = server.question(0, signatures=[b"", *old[1:]])
     server.refused(0, "moments", **question, why="all other sites must have signed")
-    server.keys().shares()
-    _, one, two = server.signatures
-    question = server.question(0, signatures=[b"", two, one])
-    server.refused(0, "moments", **question, why="all other sites must have signed")
+    for wrong in (lambda own, a, b: [own, b, a], lambda own, a, b: [own, a], lambda own, *_: [own]):
+        server = Server(3, everybody).keys().shares()
+        question = server.question(0, signatures=wrong(*server.signatures))
+        server.refused(0, "moments", **question, why="all other sites must have signed")
 
 
 def test_sums_of_a_fit_over_other_sites_are_not_unmasked():

@@ -281,12 +281,19 @@ def test_a_private_site_lost_between_rounds_costs_the_others_nothing_more(at):
     assert fitted.n_samples_ == 140
 
 
-@pytest.mark.parametrize("mu2", [None, -1.0, float("nan"), 1e300, "nothing", 7])
-def test_a_site_that_states_no_account_is_left_out(at, mu2):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("mu2", value) for value in (None, -1.0, float("nan"), 1e300, "nothing", 7)),
+        *(("delta", value) for value in (None, 0.0, 1.0, float("nan"), "nothing", 1)),
+    ],
+)
+def test_a_site_that_states_no_account_is_left_out(at, name, value):
     def spoil(site, message, reply):
-        return sending(mu2=mu2)(message, reply) if site == "west" else reply
+        return sending(**{name: value})(message, reply) if site == "west" else reply
 
-    with pytest.warns(UserWarning, match="expected what it has spent"):
+    why = "what it has spent" if name == "mu2" else r"a number in \(0, 1\)"
+    with pytest.warns(UserWarning, match=f"{name}=.*expected {why}"):
         fitted = fit(PRIVATE, spoil=spoil, policies={site: at(site) for site in PARTS})
     assert fitted.clients_ == ["east", "north"]
 
@@ -338,7 +345,7 @@ def written(at):
     return at.log
 
 
-def test_a_line_says_what_came_and_went(at, written):
+def test_a_line_says_what_came_and_went(at, written, capsys):
     question, answer, _, refusal, *_ = found = lines(written)
     events = ["question", "answer", "question", "refusal", "question", "refusal"]
     assert [line["event"] for line in found] == events
@@ -359,6 +366,9 @@ def test_a_line_says_what_came_and_went(at, written):
     data = Array(arrays["message"]).data
     assert answer["sha256"] == hashlib.sha256(data).hexdigest()
     assert answer["bytes"] == len(data)
+    assert main(["audit", str(written)]) == 0
+    sent = sum(line["bytes"] for line in lines(written) if line["event"] == "answer")
+    assert f"  {sent} bytes sent\n" in capsys.readouterr().out
 
 
 TAMPERED = {
@@ -386,6 +396,26 @@ def test_a_log_that_is_not_what_was_written(at, written, what, capsys):
     why = refusal(Site(PCA_3, run=9, policy=at()), "summary")
     assert "the log of the site is not what was written" in why
     assert written.read_bytes() == before
+
+
+def test_a_log_that_is_cut_off_or_written_anew_while_its_process_runs(at, written):
+    """With as many lines as the head says, each of which continues the chain."""
+    site, data = Site(PCA_3, run=9, policy=at()), written.read_bytes()
+    assert site.answers("summary")
+    written.write_bytes(data)
+    why = "the log of the site is not what was written"
+    assert why in refusal(site, "summary")
+    assert written.read_bytes() == data
+    (at.folder / "north.log.head").unlink()
+    written.unlink()
+    assert Site(PCA_3, policy=at()).answers("summary")
+    chain, anew = "", b""
+    for line in lines(written):
+        entry = {name: value for name, value in line.items() if name != "chain"}
+        anew += chained({**entry, "run": "another"}, chain)
+        chain = json.loads(anew.splitlines()[-1])["chain"]
+    written.write_bytes(anew)
+    assert why in refusal(Site(PCA_3, policy=at()), "summary")
 
 
 def test_a_log_that_was_deleted_one_whose_head_was_and_what_a_crash_left(at, written):
@@ -423,6 +453,7 @@ def test_an_auditor_reads_days_kinds_and_refusals(at, written, capsys):
         "8 lines, the chain is whole",
     ):
         assert words in text
+    assert "x ?" not in text
     assert main(["audit", str(at.folder / "none.log")]) == 1
     assert "error: " in capsys.readouterr().err
 

@@ -22,6 +22,7 @@ from engines.site_helpers import (
     here,
     in_one_process,
     joined,
+    kind_of,
     lost,
     made,
     sites_of,
@@ -120,6 +121,7 @@ FederatedScaler() | holes | plain | 1e-12
 FederatedScaler() | weights | plain | 1e-12
 FederatedScaler() | frames | secure | 1e-9
 FederatedScaler(with_mean=False) | sparse | plain | 1e-12
+FederatedScaler(with_mean=False, with_std=False) | rows | plain | 1e-12
 DistributedPCA() | rows | secure | 1e-6
 DistributedPCA(5) | mixed | plain | 2e-6
 DistributedPCA(2, scale=True, partial_out=["age"]) | frames | plain | 1e-10
@@ -130,6 +132,7 @@ OnlineDistributedPCA(3) | weights | plain | 1e-10
 OnlineDistributedPCA(3, weighting="rows") | weights | secure | 1e-9
 OnlineDistributedPCA(3, average="steps") | rows | secure | 1e-9
 OnlineDistributedPCA(3, projection_dim=5) | rows | secure | 1e-9
+OnlineDistributedPCA(3, center=False) | rows | secure | 1e-9
 FederatedPowerPCA(3, acceleration="krylov", random_state=0) | batches | plain | 1e-10
 FederatedPowerPCA(3, random_state=0) | weights | plain | 1e-10
 FederatedPowerPCA(3, local_steps=3, n_rounds=5, random_state=0) | rows | plain | 1e-10
@@ -144,11 +147,11 @@ VerticalFederatedPCA(3, method=PowerRounds(tol=1e-13), center=False, random_stat
  plain | 1e-8
 VerticalFederatedPCA(2, method=LeftVectorMerge(2)) | owners | plain | 1e-8
 VerticalFederatedPCA(2, method=VFedPCA(n_rounds=3, weighting="eigenvalue", update="cumulative",\
- warm_start=False), random_state=0) | owners | plain | 1e-8
+ warm_start=False), random_state=1) | owners | plain | 1e-8
 VerticalFederatedPCA(2, method="power", random_state=0) | constant columns | plain | 1e-8
 VerticalFederatedPCA(3, method="merge") | single owners | plain | 1e-6
 VerticalFederatedKernelPCA(3, kernel="linear", projection="features") | owners | plain | 1e-7
-VerticalFederatedKernelPCA(2, kernel="poly", n_landmarks=40, random_state=0) | owners | plain | 1e-7
+VerticalFederatedKernelPCA(2, kernel="poly", n_landmarks=40, random_state=1) | owners | plain | 1e-7
 VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=3, update="original_columns"),\
  random_state=0) | owners | plain | 1e-7
 VerticalFederatedKernelPCA(2, kernel="poly", degree=2, aggregation="paper", projection="features",\
@@ -230,11 +233,18 @@ def test_a_cell_of_the_table(code, kind, mode, transport, tmp_path):
     if "mechanism" in mode:
         rules = {"mechanism": wanted.mechanism}
         policies = {site: SitePolicy(ledger=tmp_path / f"{site}.ledger", **rules) for site in parts}
+    sums = []
+
+    def count(site, message, reply):
+        sums.extend([site] * (kind_of(message) == "secure_unmask"))
+        return reply
+
     if transport == "Flower":
-        found = fit(wanted, parts, policies=policies, secure=secure)
+        found = fit(wanted, parts, count, secure, policies=policies)
     else:
         found = by_files(tmp_path / "study", wanted, parts, policies, secure)
     assert found.clients_ == list(parts)
+    assert not sums or found.communication_.rounds == sums.count(found.clients_[0])
     if "mechanism" in mode:  # the noise is the operating system's: its distribution is tested
         # in test_private_sites.py, which sees the same messages
         # of shares of noise, and of rounds that a fit did not need, less is spent
@@ -264,6 +274,8 @@ def test_a_fit_over_sites_is_that_of_one_process(code, kind, mode, tol):
     if "owners" in kind:
         assert found.n_rows_left_out_ == {"bank": 10, "clinic": 10, "shop": 10}
         assert found.feature_names_in_.tolist() == list("abcdefgh")
+        if hasattr(found, "subspace_"):
+            assert found.subspace_.feature_names == tuple("abcdefgh")
     elif kind == "frames":
         assert found.feature_names_in_.tolist() == list(first.columns)
     if "mixed" in kind or "single" in kind:
@@ -330,6 +342,20 @@ def test_owners_of_columns_are_fitted_to_the_joined_table(center):
         assert_allclose(found.transform(rows), (rows - mean) @ found.components_.T, atol=1e-8)
 
 
+def test_new_rows_are_scored_by_combinations_of_columns_and_not_by_kernels_at_sites():
+    parts = sites_of("owners")
+    rows = joined(parts)
+    for projection in ("features", "samples"):
+        pca = made(f"VerticalFederatedKernelPCA(3, kernel='linear', projection='{projection}')")
+        found, expected = fit(pca, parts), here(pca, parts)
+        found.__dict__.pop("feature_names_in_")
+        if projection == "features":
+            assert_allclose(found.transform(rows), expected.transform(rows), atol=1e-7)
+            continue
+        with pytest.raises(ValueError, match="fitted at sites needs projection='features'"):
+            found.transform(rows)
+
+
 def test_columns_of_one_name_at_two_owners_are_told_apart_by_the_owner():
     def renamed(own):
         return SiteRows(own.X.rename(columns={"h": "a"}), keys=own.keys, salt=SALT)
@@ -343,12 +369,47 @@ def test_the_log_counts_what_was_sent():
     for code in ("FederatedPowerPCA(3, n_rounds=4, random_state=0)", "OnlineDistributedPCA(3)"):
         log, expected = fit(made(code)).communication_, in_one_process(code, "rows").communication_
         assert (log.rounds, log.floats_up) == (expected.rounds, expected.floats_up)
+    code, kind = "VerticalFederatedKernelPCA(3, n_landmarks=20)", "owners"
+    log, expected = fit(made(code), sites_of(kind)).communication_, in_one_process(code, kind)
+    assert (log.rounds, log.floats_up) == (1, expected.communication_.floats_up) == (1, 3 * 50 * 20)
+    code = "OnlineDistributedPCA(3)"
+    with pytest.warns(UserWarning, match="Fitted without site 'west'"):
+        log = fit(made(code), spoil=lost(kind="moments")).communication_
+    expected = in_one_process(code, "rows", "east", "north").communication_
+    assert (log.rounds, log.floats_up) == (expected.rounds, expected.floats_up)
     log = fit(made("DistributedPCA(3)")).communication_
     # three triangles of 8 columns, three means in two floats, three counts
     assert (log.rounds, log.floats_up, log.bytes_up) == (1, 3 * (36 + 9), 3 * 8 * (36 + 17))
 
 
 # -------------------------------------------------------------------- batch by batch
+
+
+def test_thresholds_stay_where_a_batch_lacks_a_site():
+    """As in one process, where rows that are fewer than a batch find none."""
+    code = TRACKER.replace("threshold=0.5", 'threshold="auto"') + ")"
+    rows = sites_of("stream")
+    parts = {site: part[: 20 if site == "west" else 40] for site, part in rows.items()}
+    found = fit(made(code), parts)
+    at = [("east", 0), ("north", 0), ("west", 0), ("east", 20), ("north", 20)]
+    X = np.concatenate([parts[site][start : start + 20] for site, start in at])
+    expected = clone(made(code)).set_params(batch_size=60, init__n_rows=60)
+    expected.fit(X, clients=np.repeat([site for site, _ in at], 20))
+    assert_same(found, expected, 1e-7)
+    first = fit(made(code), {site: part[:20] for site, part in parts.items()})
+    assert_allclose(found.support_threshold_, first.support_threshold_, rtol=1e-12)
+    assert np.ptp(first.support_threshold_) > 0
+
+
+@pytest.mark.parametrize("how", ["robust=False)", "support_threshold=0.5)"])
+def test_a_site_without_an_entry_in_a_batch_takes_part_in_the_next(how):
+    code = TRACKER.replace("support_threshold=0.5, ", how)
+    parts = {site: rows[:60].copy() for site, rows in sites_of("stream").items()}
+    parts["west"][20:40] = np.nan
+    found, expected = fit(made(code), parts, min_rows=1), here(made(code), parts)
+    assert found.missing_sites_ == {}
+    assert_same(found, expected, 1e-7)
+
 
 # The last one takes no weights.
 BATCHED = [
