@@ -119,8 +119,10 @@ class Block(ABC):
         return self.offset - self.low
 
     @property
-    def new_mean(self) -> tuple[np.ndarray, np.ndarray]:
+    def new_mean(self) -> tuple[np.ndarray, np.ndarray | float]:
         """Mean of all rows, and what it is more than that, of digits below those of a float."""
+        if not self.center:  # without a second array of zeros
+            return self.mean, 0.0
         rest = self.low + (self.n_block / self.n_total) * (self.offset - self.low)
         mean = self.shift + rest
         return mean, (self.shift - mean) + rest
