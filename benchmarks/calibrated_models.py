@@ -55,7 +55,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.federated._conditional_fill import filled_rows
-from fedpca_sklearn.federated._lack_of_fit import share_held
+from fedpca_sklearn.federated._lack_of_fit import share_explained
 
 BATCH = 40
 
@@ -451,7 +451,7 @@ def cuts(quick):
             row[f"{rounds} rounds" if rounds else "FederatedPCA"] = energy(X, mean, pca.components_)
             if not rounds:
                 parts = list(pca.summaries_.values())
-                estimate, warned = share_held(parts, pca.subspace_, k), len(caught)
+                estimate, warned = share_explained(parts, pca.subspace_, k), len(caught)
         row = {key: value if key == "rows" else value / best for key, value in row.items()}
         yield row | {"estimate": estimate, "warned": warned}
 

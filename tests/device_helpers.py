@@ -7,7 +7,7 @@ from sklearn import config_context
 
 from fedpca_sklearn import make_power_law
 from fedpca_sklearn._kernels import linalg, scatter, stack
-from fedpca_sklearn._validation.arrays import Place
+from fedpca_sklearn._validation.arrays import ArrayNamespace
 from fedpca_sklearn.summary import _exact
 
 strict = pytest.importorskip("array_api_strict")
@@ -41,13 +41,13 @@ def eigenproblems(monkeypatch):
 @pytest.fixture
 def come(monkeypatch):
     """Sizes of what comes home."""
-    home, sizes = Place.numpy, []
+    home, sizes = ArrayNamespace.numpy, []
 
     def counted(place, array):
         sizes.append(int(np.prod(array.shape)))
         return home(place, array)
 
-    monkeypatch.setattr(Place, "numpy", counted)
+    monkeypatch.setattr(ArrayNamespace, "numpy", counted)
     return sizes
 
 
@@ -58,7 +58,7 @@ def on_strict(X):
 
 def as_if_on_a_device(monkeypatch):
     """Take tensors in the memory of the host for rows on a device."""
-    monkeypatch.setattr(Place, "is_on_host", False)
+    monkeypatch.setattr(ArrayNamespace, "is_on_host", False)
 
 
 def as_numpy(array):

@@ -129,3 +129,21 @@ def test_what_is_no_name_of_the_package_is_an_error():
     with pytest.raises(AttributeError, match="no attribute 'StreamingPC'"):
         fedpca_sklearn.StreamingPC  # noqa: B018
     assert fedpca_sklearn.base.MergeStrategy is fedpca_sklearn.MergeStrategy
+
+
+def identifiers(file):
+    """Names of functions, classes, parameters, attributes and variables."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        for kind in ("name", "arg", "id", "attr"):
+            if isinstance(name := getattr(node, kind, None), str):
+                yield name
+
+
+def test_words_that_the_glossary_has_replaced_are_no_names():
+    page = (Path(__file__).resolve().parents[1] / "docs/glossary.md").read_text()
+    table = page.partition("## Names in the code")[2]
+    rows = re.findall(r"^\| `.*\|.*\|(.*)\|$", table, re.MULTILINE)
+    replaced = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    assert len(rows) > 10
+    for file in PACKAGE.rglob("*.py"):
+        assert not replaced.intersection(identifiers(file)), file

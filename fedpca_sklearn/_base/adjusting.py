@@ -53,7 +53,7 @@ def adjusts(estimator: Any) -> bool:
     return bool(estimator.scale) or estimator.partial_out is not None
 
 
-def wanted_of_factor(estimator: Any) -> int | None:
+def n_certain_of_factor(estimator: Any) -> int | None:
     """Components of the unadjusted rows that will be read: all if None, none if adjusted."""
     if adjusts(estimator):
         return 0
@@ -140,7 +140,7 @@ def _check_room(estimator: Any, d: int, adjusting: Adjusting, n_components: Any)
         )
 
 
-def whole_model(fitted: Any) -> Subspace:
+def untruncated_model(fitted: Any) -> Subspace:
     """The summary whose directions are shown, with all that are known."""
     how = fitted._adjustment()
     if how is None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._kernels.certificates import Certificate, rounding_of
 from ..summary import Subspace
 from ..summary._refinement import certificate_of_summary
-from .adjusting import taken_off, whole_model
+from .adjusting import taken_off, untruncated_model
 from .fitted import shown_like
 
 # Where an estimator keeps the certificate of a refinement, with the summary that it is of.
@@ -47,7 +47,7 @@ def _with_certificate(estimator: Any) -> tuple[Subspace, Certificate]:
     if not fitted._never_exceeds():
         nothing = np.tile([0.0, np.inf], (fitted.n_components_, 1))
         return subspace, Certificate(np.inf, nothing)
-    model = whole_model(fitted)
+    model = untruncated_model(fitted)
     off = rounding_of(taken_off(fitted, model), model.n_samples, model.components.dtype)
     return subspace, certificate_of_summary(model, fitted.n_components_, off)
 

@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from .._kernels.threads import blocks_of_this_thread, leave_later_blocks, threads_for_rows
-from .._validation.arrays import PLACE, Place, in_numpy, place_by, place_of, refuse_other_places
+from .._validation.arrays import (
+    NAMESPACE,
+    ArrayNamespace,
+    in_numpy,
+    namespace_by,
+    namespace_of,
+    refuse_other_namespaces,
+)
 from .._validation.containers import check_takes_arrays
 
 try:
@@ -75,18 +82,18 @@ class Learnt:
 
     def __init__(self, state: Any = None, given: dict[str, Any] | None = None):
         self.state, self._given, self.values = state, given, given
-        self.shown: tuple[Place, dict[str, Any]] | None = None
+        self.shown: tuple[ArrayNamespace, dict[str, Any]] | None = None
 
     def __reduce__(self):
         return Learnt, (self.state, self._given)
 
-    def shown_in(self, place: Place, name: str) -> Any:
+    def shown_in(self, namespace: ArrayNamespace, name: str) -> Any:
         """An attribute as an array of another library."""
-        if self.shown is None or self.shown[0] is not place:
-            self.shown = place, {}
+        if self.shown is None or self.shown[0] is not namespace:
+            self.shown = namespace, {}
         made = self.shown[1]
         if name not in made:
-            made[name] = place.shown((self.values or {})[name])
+            made[name] = namespace.shown((self.values or {})[name])
         return made[name]
 
 
@@ -112,7 +119,7 @@ class computed:
         if estimator is None:
             return self
         state = estimator.__dict__
-        if LEARNT in state and BEFORE not in state and state.get(PLACE) is None:
+        if LEARNT in state and BEFORE not in state and state.get(NAMESPACE) is None:
             values = state[LEARNT].values
             if values is not None and self._name in values:
                 return values[self._name]
@@ -157,7 +164,7 @@ class FittedState:
     def _state_without_checks(self) -> Any:
         """The same, or None where a call is under way, heard of, or in another library."""
         state = self.__dict__
-        if LEARNT not in state or BEFORE in state or state.get(PLACE) or state.get(CALLBACKS):
+        if LEARNT not in state or BEFORE in state or state.get(NAMESPACE) or state.get(CALLBACKS):
             return None
         return state[LEARNT].state
 
@@ -185,8 +192,10 @@ class FittedState:
         if name not in values:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         state = vars(self) if BEFORE not in vars(self) else self._visible()
-        place = None if BEFORE in state else state.get(PLACE)  # within a fit all is in numpy
-        return values[name] if place is None else state[LEARNT].shown_in(place, name)
+        namespace = (
+            None if BEFORE in state else state.get(NAMESPACE)
+        )  # within a fit all is in numpy
+        return values[name] if namespace is None else state[LEARNT].shown_in(namespace, name)
 
     def _set_values(self, values: dict[str, Any]) -> None:
         """Replace some of the computed attributes, those of the same state."""
@@ -262,7 +271,7 @@ class FittedState:
     def __sklearn_array_api_convert__(self, converter: Callable) -> Any:
         """A copy whose fitted arrays are where a function puts them, for `move_estimator_to`."""
         moved = self._in_numpy()
-        show_in(place_by(converter), moved)
+        show_in(namespace_by(converter), moved)
         return moved
 
     @contextmanager
@@ -273,26 +282,26 @@ class FittedState:
         budgets are. While one thread is in a block, the block of another one is refused.
         """
         before, blocks, warning = dict(vars(self)), blocks_of_this_thread(), None
-        own = held = threading.get_ident(), before
+        own = holder = threading.get_ident(), before
         try:
-            held = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it
-            outermost = held is own
-            if held[0] != own[0]:
+            holder = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it
+            outermost = holder is own
+            if holder[0] != own[0]:
                 raise RuntimeError(
                     f"{type(self).__name__} is being fitted in another thread: wait for its end, "
                     "or fit a clone."
                 )
-            if outermost and before.get(PLACE) is not None:
+            if outermost and before.get(NAMESPACE) is not None:
                 vars(self).update(as_numpy(before))
-                vars(self)[PLACE] = None  # unless the next rows say otherwise
+                vars(self)[NAMESPACE] = None  # unless the next rows say otherwise
             yield
             if outermost:
-                if vars(self).get(PLACE) is not None:
-                    show_in(vars(self)[PLACE], self)
+                if vars(self).get(NAMESPACE) is not None:
+                    show_in(vars(self)[NAMESPACE], self)
                 warning = vars(self).pop(WARNING, None)
                 del vars(self)[BEFORE]  # last: an interruption before it is undone as well
         except BaseException:
-            if held[0] == own[0]:
+            if holder[0] == own[0]:
                 kept = {
                     name: value.after_error(before.get(name))
                     for name, value in vars(self).items()
@@ -365,23 +374,23 @@ def _is_given(parameter: Any) -> bool:
 def as_numpy(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator with those that a fit has set in numpy."""
     state = dict(state)
-    if state.pop(PLACE, None) is not None:
+    if state.pop(NAMESPACE, None) is not None:
         state.update({name: in_numpy(value) for name, value in state.items() if _is_fitted(name)})
     return state
 
 
-def show_in(place: Place | None, estimator: Any) -> None:
+def show_in(namespace: ArrayNamespace | None, estimator: Any) -> None:
     """Turn the fitted attributes into arrays of another library, if there is one."""
-    if place is not None:
+    if namespace is not None:
         state = vars(estimator)
-        state.update({n: place.shown(value) for n, value in state.items() if _is_fitted(n)})
-        state[PLACE] = place
+        state.update({n: namespace.shown(value) for n, value in state.items() if _is_fitted(n)})
+        state[NAMESPACE] = namespace
 
 
 def shown_like(estimator: Any, value: Any) -> Any:
     """A value of numpy where the fitted attributes of an estimator are."""
-    place = vars(estimator).get(PLACE)
-    return value if place is None else place.shown(value)
+    namespace = vars(estimator).get(NAMESPACE)
+    return value if namespace is None else namespace.shown(value)
 
 
 def of_one_state(method: Callable) -> Callable:
@@ -410,22 +419,22 @@ def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) ->
     """
     state = vars(view)
     X = args[0] if args else kwargs.get("X")
-    if PLACE not in state and (X is None or type(X) is np.ndarray):
+    if NAMESPACE not in state and (X is None or type(X) is np.ndarray):
         return method(view, *args, **kwargs)
-    fitted: Place | None = state.get(PLACE)
+    fitted: ArrayNamespace | None = state.get(NAMESPACE)
     view.__dict__ = as_numpy(state)
     if X is None:
-        place = fitted
+        namespace = fitted
     else:
-        place = place_of(X)
-        check_takes_arrays(view, place)
+        namespace = namespace_of(X)
+        check_takes_arrays(view, namespace)
         if view.__sklearn_is_fitted__():
-            refuse_other_places(fitted, place, f"{type(view).__name__}.{method.__name__}")
-        if place is not None:
-            args = (place.rows(X, view), *args[1:])
+            refuse_other_namespaces(fitted, namespace, f"{type(view).__name__}.{method.__name__}")
+        if namespace is not None:
+            args = (namespace.rows(X, view), *args[1:])
             kwargs = {k: v for k, v in kwargs.items() if k != "X"}
     result = method(view, *args, **kwargs)
-    return result if place is None else place.shown(result)
+    return result if namespace is None else namespace.shown(result)
 
 
 # ---------------------------------------------------------------- progress

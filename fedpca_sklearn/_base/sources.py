@@ -297,12 +297,13 @@ def npy_header(file: str | os.PathLike) -> tuple[tuple[int, ...], bool, np.dtype
             why = str(error).split(" To allow", 1)[0].split("\n", 1)[0]  # without allow_pickle
             raise ValueError(f"has a damaged header: {why}") from None
         offset = stream.tell()
-        held = os.fstat(stream.fileno()).st_size - offset
+        n_bytes = os.fstat(stream.fileno()).st_size - offset
     if len(shape) != 2 or dtype.kind not in "biuf":
         raise ValueError(f"must hold a 2-D array of numbers, got shape {shape} and dtype {dtype}.")
     n, d = map(int, shape)
-    if min(n, d) < 0 or n * d * dtype.itemsize > held:
+    if min(n, d) < 0 or n * d * dtype.itemsize > n_bytes:
         raise ValueError(
-            f"announces {n} rows of {d} columns of {dtype.itemsize} bytes, but holds {held} bytes."
+            f"announces {n} rows of {d} columns of {dtype.itemsize} bytes, but holds {n_bytes} "
+            "bytes."
         )
     return (n, d), fortran, dtype, offset

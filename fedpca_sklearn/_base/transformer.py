@@ -179,11 +179,11 @@ class SubspaceTransformer(
     def _beyond_the_summary(self) -> str | None:
         """Say that more components are shown than a cut summary tells; None where it is not so."""
         wanted, rows = getattr(self, "n_components", None), self._values()["subspace_"]
-        held = self._model_summary().n_components
-        if not is_integer(wanted) or held >= self.n_components_ or not lacks_directions(rows):
+        n_known = self._model_summary().n_components
+        if not is_integer(wanted) or n_known >= self.n_components_ or not lacks_directions(rows):
             return None
         return (
-            f"n_components={wanted} must be at most {held}: the summary was cut, and keeps "
+            f"n_components={wanted} must be at most {n_known}: the summary was cut, and keeps "
             f"{rows.n_components} of {rows.n_features} directions."
         )
 

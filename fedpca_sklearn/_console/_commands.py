@@ -27,7 +27,7 @@ from ._summaries import (
     model_written,
     saved,
     stating_model,
-    together,
+    summaries_of_files,
     unlike_units,
 )
 
@@ -113,19 +113,21 @@ def inspect(options: Options) -> Report:
 
 def merge(options: Options) -> Report:
     """One summary of all sites, as `FederatedPCA.from_subspaces` makes it."""
-    summaries, warnings = together(options, "merge")
+    summaries, warnings = summaries_of_files(options, "merge")
     return model_written(options, model_of(options, summaries, options.files), warnings)
 
 
 def remove(options: Options) -> Report:
     """Merge the files without the site's, and tell how far the components have moved."""
-    summaries, warnings = together(options)
+    summaries, warnings = summaries_of_files(options)
     own = [i for i, summary in enumerate(summaries) if summary.site == options.site]
     if not own:
-        held = [f for f, s in zip(options.files, summaries, strict=True) if options.site in s.sites]
+        merged_files = [
+            f for f, s in zip(options.files, summaries, strict=True) if options.site in s.sites
+        ]
         why = (
-            f"{held[0]} is merged; the files of its sites are needed"
-            if held
+            f"{merged_files[0]} is merged; the files of its sites are needed"
+            if merged_files
             else f"they are of {listed(sorted({site for s in summaries for site in s.sites}))}"
         )
         raise ValueError(f"no file is of the site {options.site!r} alone: {why}.")
@@ -142,7 +144,7 @@ def remove(options: Options) -> Report:
 
 def scale(options: Options) -> Report:
     """Means and deviations of the rows of all sites, for another tool."""
-    summaries, warnings = together(options)
+    summaries, warnings = summaries_of_files(options)
     rows = float(sum(summary.n_samples for summary in summaries))
     scaler = FederatedScaler.from_subspaces(summaries)
     return moments_written(
@@ -164,8 +166,8 @@ def moments_written(
     more = len(lines) - _SHOWN
     rest = [f"  and {more} more columns"] if more > 0 else []
     title = f"  {'column':<20} {'mean':>12} {'deviation':>12}"
-    told = [f"  rows {facts['rows']:.6g}"] if "rows" in facts else []
-    text = "\n".join([output, *told, title, *shown, *rest])
+    rows = [f"  rows {facts['rows']:.6g}"] if "rows" in facts else []
+    text = "\n".join([output, *rows, title, *shown, *rest])
     found = {"names": names, "mean": means, "deviation": deviations}
     return Report(text, {**facts, **found}, warnings=list(warnings))
 

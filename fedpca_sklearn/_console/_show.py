@@ -88,11 +88,11 @@ def _lines(
         "error": _error_of(shown, fitted.subspace_error_bound_),
     }
     lines = [printable(options.file), described(shown, **about)]
-    together = np.cumsum(ratios)
+    cumulative = np.cumsum(ratios)
     for i, v in enumerate(fitted.components_[:_MOST_LISTED]):
         lines.append(
             f"  component {i + 1}: variance {fitted.explained_variance_[i]:.6g}, share "
-            f"{ratios[i]:.3f}, with those before {together[i]:.3f}"
+            f"{ratios[i]:.3f}, with those before {cumulative[i]:.3f}"
         )
         lines += [f"    {printable(names[j]):<24}{v[j]:>9.5f}" for j in _largest(v, options.top)]
         if options.top < len(v):

@@ -54,7 +54,9 @@ def load(file: str) -> Subspace:
         return Subspace.load(file)
 
 
-def together(options: argparse.Namespace, verb: str = "read") -> tuple[list[Subspace], list[str]]:
+def summaries_of_files(
+    options: argparse.Namespace, verb: str = "read"
+) -> tuple[list[Subspace], list[str]]:
     """Summaries of files, from which another file is made, and what is to be warned of."""
     check_output(options.output, options.force, options.files, verb)
     summaries = [load(file) for file in options.files]
@@ -144,16 +146,16 @@ def unlike_units(summaries: Sequence[Subspace], files: Sequence[str]) -> list[st
     warnings : list of str
         A line for each of the first columns, and one for how many more there are.
     """
-    judged = [i for i, s in enumerate(summaries) if s.n_samples >= _FEWEST]
-    if len(judged) < 2 or len({(s.n_features, s.feature_names) for s in summaries}) > 1:
+    compared = [i for i, s in enumerate(summaries) if s.n_samples >= _FEWEST]
+    if len(compared) < 2 or len({(s.n_features, s.feature_names) for s in summaries}) > 1:
         return []
-    who = [files[i] if summaries[i].site is None else repr(summaries[i].site) for i in judged]
+    who = [files[i] if summaries[i].site is None else repr(summaries[i].site) for i in compared]
     names = summaries[0].feature_names
     names_or_numbers = [
         str(j + 1) if names is None else repr(names[j]) for j in range(summaries[0].n_features)
     ]
-    means = np.abs([summaries[i].mean for i in judged])
-    deviations = np.array([_deviations(summaries[i]) for i in judged])
+    means = np.abs([summaries[i].mean for i in compared])
+    deviations = np.array([_deviations(summaries[i]) for i in compared])
     sizes = np.maximum(means, deviations)
     deviations[deviations <= _CONSTANT * means] = 0
     found: dict[int, str] = {}

@@ -148,7 +148,7 @@ def largest_eigenvalue(times, probes: np.ndarray, n_products: int, most: float) 
     """
     mass = 2 * gammaincinv(len(probes) / 2, FAILURE)
     norm = float(np.linalg.norm(probes))
-    blocks, diagonal, beside = [probes / norm], [], []
+    blocks, diagonal, off_diagonal = [probes / norm], [], []
     for _ in range(n_products):  # Lanczos, with all probes as one vector
         W = times(blocks[-1])
         diagonal.append(float(np.sum(W * blocks[-1])))
@@ -156,12 +156,14 @@ def largest_eigenvalue(times, probes: np.ndarray, n_products: int, most: float) 
             for block in blocks:
                 W = W - np.sum(W * block) * block
         size = float(np.linalg.norm(W))
-        beside.append(max(size, _ROUNDING * most))  # zero where E has few different eigenvalues
-        blocks.append(W / beside[-1])
-        if size < beside[-1]:
+        off_diagonal.append(
+            max(size, _ROUNDING * most)
+        )  # zero where E has few different eigenvalues
+        blocks.append(W / off_diagonal[-1])
+        if size < off_diagonal[-1]:
             break
-    n = len(beside)
-    ties = np.diag(beside[: n - 1], 1)
+    n = len(off_diagonal)
+    ties = np.diag(off_diagonal[: n - 1], 1)
     zeros = np.linalg.eigvalsh(np.diag(diagonal[:n]) + ties + ties.T)
     p = len(probes)
     R = r_factor(np.concatenate(blocks).T)
@@ -169,8 +171,8 @@ def largest_eigenvalue(times, probes: np.ndarray, n_products: int, most: float) 
     for x in np.geomspace(max(zeros[-1], _ROUNDING * most) * 1.001, most, _VALUES):
         at_x = [0.0, 1 / norm]
         for i in range(n):
-            above = beside[i - 1] * at_x[-2] if i else 0.0
-            at_x.append(((x - diagonal[i]) * at_x[-1] - above) / beside[i])
+            above = off_diagonal[i - 1] * at_x[-2] if i else 0.0
+            at_x.append(((x - diagonal[i]) * at_x[-1] - above) / off_diagonal[i])
         f = np.array(at_x[1:])
         if np.linalg.norm(np.tensordot(f, parts, 1), 2) < np.sqrt(mass) * (f @ f):
             return float(x)

@@ -76,10 +76,10 @@ def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:
     for part in parts:
         total = n + part.n_entries
         share = part.n_entries / np.where(total > 0, total, 1)
-        apart = (part.mean - mean) + (part.rest - rest)
-        mean, lost = _sum_in_two(mean, share * apart)
+        difference = (part.mean - mean) + (part.rest - rest)
+        mean, lost = _sum_in_two(mean, share * difference)
         rest = rest + lost
-        squares = squares + part.squares + n * share * apart**2
+        squares = squares + part.squares + n * share * difference**2
         n = total
     mean, rest = _sum_in_two(mean, rest)
     return ColumnMoments(n, mean, rest, squares)

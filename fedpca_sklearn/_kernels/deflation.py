@@ -15,7 +15,7 @@ from scipy.linalg.blas import dsyr2k
 from .thin_products import sums_in_groups
 
 
-class PartsAlong:
+class DeflatedParts:
     """Takes the parts along directions off rows, and adds them to a scatter matrix in the end.
 
     Parameters

@@ -29,6 +29,6 @@ class DeviceBlock(DenseBlock):
         G[k:, k:], G[k:, :k] = stack.gram()
         return G, stack.turned
 
-    def _by_qr(self, max_keep, keep, past_scatter):
+    def _by_qr(self, max_rank, choose_rank, past_scatter):
         self.Y = self.Y.in_numpy()
-        return super()._by_qr(max_keep, keep, past_scatter)
+        return super()._by_qr(max_rank, choose_rank, past_scatter)

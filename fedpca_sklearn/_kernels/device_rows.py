@@ -14,8 +14,8 @@ import numpy as np
 
 from .sizes import rows_within, slices_of
 
-# A `Place` of `_validation.arrays`: ``xp`` is the namespace, ``array`` and ``numpy`` go to and fro.
-AnyPlace: TypeAlias = Any
+# An `ArrayNamespace` of `_validation.arrays`: ``array`` and ``numpy`` go to and fro.
+AnyNamespace: TypeAlias = Any
 # Entries that are worked on at once: 256 MB of float64.
 _ENTRIES_AT_ONCE = 2**25
 # Rows whose products are added up in float32.
@@ -29,14 +29,14 @@ class DeviceRows:
     ----------
     array : array of shape (n, d)
         Of real floating numbers.
-    place : Place
+    namespace : Place
         Its library and its device.
     """
 
     ndim = 2
 
-    def __init__(self, array: Any, place: AnyPlace):
-        self.array, self.place = array, place
+    def __init__(self, array: Any, namespace: AnyNamespace):
+        self.array, self.namespace = array, namespace
         self.shape: tuple[int, int] = (int(array.shape[0]), int(array.shape[1]))
         self.dtype = np.dtype(str(array.dtype).rpartition(".")[2])
         self.size = self.shape[0] * self.shape[1]
@@ -49,9 +49,9 @@ class DeviceRows:
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             positions = np.flatnonzero(rows) if rows.dtype == bool else rows
-            there = self.place.array(positions.astype(np.int64))
-            return DeviceRows(self.place.xp.take(self.array, there, axis=0), self.place)
-        return DeviceRows(self.array[slice(*rows.indices(len(self))), :], self.place)
+            there = self.namespace.array(positions.astype(np.int64))
+            return DeviceRows(self.namespace.xp.take(self.array, there, axis=0), self.namespace)
+        return DeviceRows(self.array[slice(*rows.indices(len(self))), :], self.namespace)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         """For code that knows numpy's rows alone: a copy at home."""
@@ -61,24 +61,24 @@ class DeviceRows:
         """The same rows in another precision; never written to, so not copied in the same one."""
         if self.dtype == dtype:
             return self
-        return DeviceRows(self._cast(self.array, np.dtype(dtype)), self.place)
+        return DeviceRows(self._cast(self.array, np.dtype(dtype)), self.namespace)
 
     def in_numpy(self) -> np.ndarray:
         """A copy in the memory of the host."""
-        return self.place.numpy(self.array)
+        return self.namespace.numpy(self.array)
 
     def __truediv__(self, row: np.ndarray) -> DeviceRows:
-        return DeviceRows(self.array / self.place.array(row), self.place)
+        return DeviceRows(self.array / self.namespace.array(row), self.namespace)
 
     def is_finite(self) -> bool:
         """Whether all entries are."""
-        xp = self.place.xp
+        xp = self.namespace.xp
         return all(bool(xp.all(xp.isfinite(self.array[at, :]))) for at in self._slices())
 
     def _in_numpy(self) -> np.ndarray:
         return self.in_numpy()
 
-    def _shown_in(self, place: AnyPlace) -> Any:
+    def _shown_in(self, namespace: AnyNamespace) -> Any:
         return self.array
 
     # ---------------------------------------------------------------- sums over rows
@@ -91,8 +91,8 @@ class DeviceRows:
         In arrays of shape (q, m, d): what q groups of m rows give is to be added up in float64.
         """
         d, dtype = self.shape[1], np.dtype(dtype)
-        vector = self.place.array(centre.astype(dtype)) if centre.any() else None
-        weights = None if root_w is None else self.place.array(root_w.astype(dtype))
+        vector = self.namespace.array(centre.astype(dtype)) if centre.any() else None
+        weights = None if root_w is None else self.namespace.array(root_w.astype(dtype))
         for at in self._slices():
             for part, shape in _groups(at, d, dtype):
                 Z, w = self._cast(self.array[part, :], dtype), None
@@ -112,13 +112,13 @@ class DeviceRows:
         *args
             Of `about`.
         """
-        return self.place.numpy(self.added_up_there(term, *args)).astype(np.float64, copy=False)
+        return self.namespace.numpy(self.added_up_there(term, *args)).astype(np.float64, copy=False)
 
     def added_up_there(self, term: Callable[[Any, Any], Any], *args: Any) -> Any:
         """The same sum, which stays on the device; in float64 if it has that."""
-        xp, total = self.place.xp, None
+        xp, total = self.namespace.xp, None
         for Z, w in self.about(*args):
-            part = xp.sum(term(Z, w), axis=0, dtype=self.place.widest)
+            part = xp.sum(term(Z, w), axis=0, dtype=self.namespace.widest)
             total = part if total is None else total + part
         return total
 
@@ -128,11 +128,11 @@ class DeviceRows:
         return slices_of(n, rows_within(d, _ENTRIES_AT_ONCE, least) // least * least)
 
     def _in_groups(self, Z: Any, shape: tuple[int, ...]) -> Any:
-        return self.place.xp.reshape(Z, shape)
+        return self.namespace.xp.reshape(Z, shape)
 
     def _cast(self, array: Any, dtype: np.dtype) -> Any:
-        xp, place = self.place.xp, self.place
-        there = place.widest if dtype == np.float64 else getattr(xp, dtype.name)
+        xp, namespace = self.namespace.xp, self.namespace
+        there = namespace.widest if dtype == np.float64 else getattr(xp, dtype.name)
         return xp.astype(array, there, copy=False)
 
 
@@ -162,7 +162,7 @@ def scatter_and_sums(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``Z^T Z`` and the weighted sum of ``Y - centre``, whose rows times ``root_w`` are Z."""
     d = Y.shape[1]
-    found = Y.place.numpy(scatter_and_sums_there(Y, root_w, centre, dtype))
+    found = Y.namespace.numpy(scatter_and_sums_there(Y, root_w, centre, dtype))
     found = found.astype(np.float64, copy=False)
     return np.asfortranarray(found[:d]), found[d]
 
@@ -171,7 +171,7 @@ def scatter_and_sums_there(
     Y: DeviceRows, root_w: np.ndarray | None, centre: np.ndarray, dtype: Any
 ) -> Any:
     """Both in an array of d + 1 rows, which stays on the device."""
-    xp = Y.place.xp
+    xp = Y.namespace.xp
 
     def both(Z: Any, w: Any) -> Any:
         sums = xp.sum(Z if w is None else Z * w, axis=1, keepdims=True)
@@ -184,7 +184,7 @@ def times_scatter(
     Y: DeviceRows, Q: np.ndarray, centre: np.ndarray, dtype: Any, root_w: np.ndarray | None = None
 ) -> np.ndarray:
     """``Z^T Z Q`` of rows Z about a point, times the roots of their weights."""
-    xp, B = Y.place.xp, Y.place.array(Q.astype(dtype))
+    xp, B = Y.namespace.xp, Y.namespace.array(Q.astype(dtype))
     return Y.added_up(lambda Z, _: xp.matrix_transpose(Z) @ (Z @ B), centre, dtype, root_w)
 
 
@@ -192,11 +192,11 @@ def sums_and_squares(
     Y: DeviceRows, centre: np.ndarray, dtype: Any, root_w: np.ndarray | None = None
 ) -> np.ndarray:
     """Weighted sum of ``Y - centre``, and that of its squares, of each column."""
-    xp = Y.place.xp
+    xp = Y.namespace.xp
 
     def both(Z: Any, w: Any) -> Any:
-        sums = xp.sum(Z if w is None else Z * w, axis=1, dtype=Y.place.widest)
-        return xp.stack([sums, xp.sum(Z * Z, axis=1, dtype=Y.place.widest)], axis=1)
+        sums = xp.sum(Z if w is None else Z * w, axis=1, dtype=Y.namespace.widest)
+        return xp.stack([sums, xp.sum(Z * Z, axis=1, dtype=Y.namespace.widest)], axis=1)
 
     return Y.added_up(both, centre, dtype, root_w)
 
@@ -209,41 +209,43 @@ def coordinates(
     scale: np.ndarray | None,
 ) -> DeviceRows:
     """``(X - mean) / scale @ V^T``, which stays there; squared norms of the same rows."""
-    xp, place = X.place.xp, X.place
+    xp, namespace = X.namespace.xp, X.namespace
     dtype = np.result_type(X, V)
-    Vt = place.array(np.ascontiguousarray(V.T, dtype=dtype))
-    unit = None if scale is None else place.array(scale.astype(dtype))
+    Vt = namespace.array(np.ascontiguousarray(V.T, dtype=dtype))
+    unit = None if scale is None else namespace.array(scale.astype(dtype))
     parts, at = [], 0
     for Z, _ in X.about(mean, dtype):
         Z = Z if unit is None else Z / unit
         parts.append(xp.reshape(Z @ Vt, (-1, V.shape[0])))
         if squared_norms is not None:
-            found = place.numpy(xp.reshape(xp.sum(Z * Z, axis=2, dtype=place.widest), (-1,)))
+            found = namespace.numpy(
+                xp.reshape(xp.sum(Z * Z, axis=2, dtype=namespace.widest), (-1,))
+            )
             squared_norms[at : at + len(found)] = found
         at += parts[-1].shape[0]
-    return DeviceRows(xp.concat(parts, axis=0), place)
+    return DeviceRows(xp.concat(parts, axis=0), namespace)
 
 
 def rows_of_coordinates(Z: DeviceRows, V: np.ndarray, mean: np.ndarray) -> DeviceRows:
     """``Z V + mean``, which stays there."""
-    place, dtype = Z.place, np.result_type(Z, V)
-    product = Z.astype(dtype).array @ place.array(V.astype(dtype))
-    return DeviceRows(product + place.array(mean.astype(dtype)), place)
+    namespace, dtype = Z.namespace, np.result_type(Z, V)
+    product = Z.astype(dtype).array @ namespace.array(V.astype(dtype))
+    return DeviceRows(product + namespace.array(mean.astype(dtype)), namespace)
 
 
 def r_factor_about(
     X: DeviceRows, centre: np.ndarray, rest: np.ndarray, root_w: np.ndarray | None, n_rows: int
 ) -> np.ndarray:
     """R factor of rows about ``centre + rest``, some rows at a time."""
-    xp, place, R = X.place.xp, X.place, None
-    beyond = place.array(rest)
+    xp, namespace, R = X.namespace.xp, X.namespace, None
+    beyond = namespace.array(rest)
     for at in slices_of(len(X), n_rows):
         w = None if root_w is None else root_w[at]
         for Z, roots in X[at].about(centre, np.float64, w):
             Z = Z - beyond if roots is None else Z - beyond * roots
             Z = xp.reshape(Z, (-1, X.shape[1]))
             R = xp.linalg.qr(Z if R is None else xp.concat([R, Z], axis=0), mode="reduced").R
-    return np.asfortranarray(place.numpy(R))
+    return np.asfortranarray(namespace.numpy(R))
 
 
 class DeviceStack:
@@ -262,28 +264,28 @@ class DeviceStack:
     """
 
     def __init__(self, V, Y, centre, rest, root_w, correction, dtype):
-        place = Y.place
-        self.place, xp = place, place.xp
-        beyond, new = place.array(rest.astype(dtype)), []
+        namespace = Y.namespace
+        self.namespace, xp = namespace, namespace.xp
+        beyond, new = namespace.array(rest.astype(dtype)), []
         for Z, roots in Y.about(centre, dtype, root_w):
             Z = Z - beyond if roots is None else Z - beyond * roots
             new.append(xp.reshape(Z, (-1, Y.shape[1])))
         if correction is not None:
-            new.append(place.array(correction[None].astype(dtype)))
-        self.k, self.old = len(V), place.array(V.astype(dtype))
+            new.append(namespace.array(correction[None].astype(dtype)))
+        self.k, self.old = len(V), namespace.array(V.astype(dtype))
         self.new = xp.concat(new, axis=0)
 
     def squares(self) -> np.ndarray:
         """Sum of squares in each column of what is new."""
-        xp, new = self.place.xp, self.new
-        return self.place.numpy(xp.sum(new * new, axis=0, dtype=self.place.widest))
+        xp, new = self.namespace.xp, self.new
+        return self.namespace.numpy(xp.sum(new * new, axis=0, dtype=self.namespace.widest))
 
     def gram(self) -> tuple[np.ndarray, np.ndarray]:
         """Products of the new rows with each other, and with those of the past."""
-        new = self.place.numpy(self.new @ self.new.T)
-        return new, self.place.numpy(self.new @ self.old.T)
+        new = self.namespace.numpy(self.new @ self.new.T)
+        return new, self.namespace.numpy(self.new @ self.old.T)
 
     def turned(self, W: np.ndarray) -> np.ndarray:
         """``W M`` for the rotation of all rows of the stack."""
-        old, new = (self.place.array(part.copy()) for part in (W[:, : self.k], W[:, self.k :]))
-        return self.place.numpy(old @ self.old + new @ self.new)
+        old, new = (self.namespace.array(part.copy()) for part in (W[:, : self.k], W[:, self.k :]))
+        return self.namespace.numpy(old @ self.old + new @ self.new)

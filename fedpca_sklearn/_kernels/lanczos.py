@@ -107,7 +107,7 @@ def leading_by_lanczos(
     Q, least = basis[: space.n], float(lam[count - 1])
     if lam[count:].max(initial=0.0) >= least:
         return None
-    q, ties, off = space.next, space.beside[-1] * S[-1], _OFF * eps * lam[0]
+    q, ties, off = space.next, space.off_diagonal[-1] * S[-1], _OFF * eps * lam[0]
     x, W, p = least, np.empty(0), count
     if reserves:
         sizes, W = (lam, np.empty(0)) if factor else _approximation(lam, ties, off)
@@ -165,7 +165,7 @@ class _Space:
     ----------
     basis : ndarray of shape (limit, size)
         Place of its orthonormal vectors, of which the first ``n`` are made.
-    diagonal, beside : list of float
+    diagonal, off_diagonal : list of float
         Of the tridiagonal matrix that the operator is in the space.
     """
 
@@ -174,25 +174,25 @@ class _Space:
         self.basis[0] = start / math.sqrt(start @ start)
         self.n = 0
         self.diagonal: list[float] = []
-        self.beside: list[float] = []
+        self.off_diagonal: list[float] = []
         self._left, self._largest = np.empty(0), 0.0
 
     @property
     def next(self) -> np.ndarray:
         """The vector by which it would grow; zero where it is invariant."""
-        return self._left / (self.beside[-1] or 1.0)
+        return self._left / (self.off_diagonal[-1] or 1.0)
 
     def grow(self) -> tuple[float, float]:
         """The next number on the diagonal and the one beside it."""
         n = self.n
         if n:
-            np.divide(self._left, self.beside[-1], out=self.basis[n])
+            np.divide(self._left, self.off_diagonal[-1], out=self.basis[n])
         q, basis = self.basis[n], self.basis[: n + 1]
         y = self.apply(q)
         diagonal = float(q @ y)
         y -= diagonal * q
         if n:
-            y -= self.beside[-1] * self.basis[n - 1]
+            y -= self.off_diagonal[-1] * self.basis[n - 1]
         y -= (basis @ y) @ basis
         size, self._largest = math.sqrt(y @ y), max(self._largest, diagonal)
         if size <= _SMALL * self._largest:  # beside which roundings are not
@@ -200,7 +200,7 @@ class _Space:
             size = math.sqrt(y @ y)
         self._left, self.n = y, n + 1
         self.diagonal.append(diagonal)
-        self.beside.append(size)
+        self.off_diagonal.append(size)
         return diagonal, size
 
 
@@ -265,7 +265,7 @@ def _pairs(space: _Space) -> tuple[np.ndarray, np.ndarray]:
     """
     T = np.diag(space.diagonal)
     below = np.arange(1, len(T))
-    T[below, below - 1] = space.beside[:-1]
+    T[below, below - 1] = space.off_diagonal[:-1]
     lam, S = np.linalg.eigh(T)
     return lam[::-1], S[:, ::-1]
 
@@ -279,15 +279,15 @@ def _none_above(space: _Space, x: float, squared: float) -> bool:
     grows beyond x where x is above all their zeros.
     """
     p = total = 1.0
-    before = beside = 0.0
+    before = off_diagonal = 0.0
     while space.n < space.limit:
         diagonal, size = space.grow()
-        more = (x - diagonal) * p - beside * before
+        more = (x - diagonal) * p - off_diagonal * before
         if not more > 0:
             return False
         if size <= _EPS * x:  # whatever g has a component of is in the space
             return True
-        before, p, beside = p, more / size, size
+        before, p, off_diagonal = p, more / size, size
         total += p * p
         if total * _LEAST_COMPONENT > squared:
             return True

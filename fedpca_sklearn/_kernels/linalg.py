@@ -194,22 +194,22 @@ def top_of_scatter(
     W: np.ndarray,
     count: Callable[[np.ndarray], int],
     forced: bool = False,
-    wanted: int | None = None,
+    n_certain: int | None = None,
     lost: float = 0.0,
     dtype: np.dtype = _FLOAT64,
-    apart: np.ndarray | None = None,
+    deflation: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Right singular vectors and values of M from leading eigenpairs of a small ``M.T @ M``.
 
     None where they are not certain to ten digits, or of products in float32 to three, unless
     ``forced``. ``count`` returns how many of the singular values are kept; of these the first
-    ``wanted`` must be certain (None: all). ``lost`` is an energy that was in the matrix and was
-    taken off again. Parts along the directions ``apart`` were multiplied apart.
+    ``n_certain`` must be certain (None: all). ``lost`` is an energy that was in the matrix and was
+    taken off again. Parts along the directions ``deflation`` were multiplied apart.
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)
-    least = p if wanted is None else min(wanted, p)
-    largest = largest_rounded(lam[:least], W[:, :least], dtype, apart)
+    least = p if n_certain is None else min(n_certain, p)
+    largest = largest_rounded(lam[:least], W[:, :least], dtype, deflation)
     if not forced and (least == 0 or lam[least - 1] <= least_certain(largest, lost, dtype)):
         return None
     p = min(p, int(np.sum(lam > len(W) * rounding_of_scatter(largest, lost, dtype))))
@@ -244,7 +244,7 @@ def energy_of_underflow(n_products: int, dtype: np.dtype) -> float:
 
 
 def largest_rounded(
-    lam: np.ndarray, W: np.ndarray, dtype: np.dtype, apart: np.ndarray | None
+    lam: np.ndarray, W: np.ndarray, dtype: np.dtype, deflation: np.ndarray | None
 ) -> float:
     """Largest eigenvalue of what was multiplied in a precision, of leading pairs of the whole.
 
@@ -252,39 +252,39 @@ def largest_rounded(
     to eps of both sides' sizes, which turns directions by far less than eps of the largest would.
     """
     largest = float(lam[:1].max(initial=0.0))
-    if apart is None or not len(lam):
+    if deflation is None or not len(lam):
         return largest
-    return max(largest_left(lam, W, apart), least_certain(largest, dtype=dtype))
+    return max(largest_left(lam, W, deflation), least_certain(largest, dtype=dtype))
 
 
 def eigh_top(
     G: np.ndarray,
-    max_keep: int,
+    max_rank: int,
     overwrite: bool = False,
-    wanted: int | None = None,
+    n_certain: int | None = None,
     few: bool = False,
     **of_reserves: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a ``few`` of many are wanted.
 
     Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
-    instead of copied. Of a matrix without negative eigenvalues only the first ``wanted`` pairs need
-    be exact, and there may be fewer than ``max_keep``; see `leading_by_lanczos`.
+    instead of copied. Of a matrix without negative eigenvalues only the first ``n_certain`` pairs
+    need be exact, and there may be fewer than ``max_rank``; see `leading_by_lanczos`.
     """
-    m, max_keep = G.shape[0], max(max_keep, 1)
+    m, max_rank = G.shape[0], max(max_rank, 1)
     largest = float(G.diagonal().max(initial=0.0))
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
-        lam, W = eigh_top(G * unit, max_keep, True, wanted, few, **of_reserves)
+        lam, W = eigh_top(G * unit, max_rank, True, n_certain, few, **of_reserves)
         return lam / unit, W
-    if wanted is not None and ritz_pairs_suffice(max_keep, wanted, m):
-        found = pairs_by_lanczos(G, wanted, max_keep - wanted, **of_reserves)
+    if n_certain is not None and ritz_pairs_suffice(max_rank, n_certain, m):
+        found = pairs_by_lanczos(G, n_certain, max_rank - n_certain, **of_reserves)
         if found is not None:
             return found
     options = {"overwrite_a": overwrite, "check_finite": False}
-    if few or few_of_all(max_keep, m):
-        found = _few_pairs(G, max_keep, options)
+    if few or few_of_all(max_rank, m):
+        found = _few_pairs(G, max_rank, options)
         if found is not None:
             return found
     if overwrite and m > COLUMNS_OF_THREADS:  # in place: numpy takes two matrices more
@@ -384,7 +384,7 @@ def mirror(A: np.ndarray) -> None:
 
 
 def block_krylov(
-    apply: Callable[[np.ndarray], np.ndarray], size: int, p: int, wanted: int, tol: float
+    apply: Callable[[np.ndarray], np.ndarray], size: int, p: int, n_certain: int, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs of a positive semi-definite operator from a growing block Krylov space.
 
@@ -398,7 +398,7 @@ def block_krylov(
         Multiplies the operator with a (size, b) matrix.
     size, p : int
         Order of the operator, number of pairs returned.
-    wanted : int
+    n_certain : int
         The first so many pairs decide on convergence; the others are the best in the space.
     tol : float
         Aim for the residual of a wanted pair relative to its eigenvalue; the eigenvalue's own
@@ -440,7 +440,7 @@ def block_krylov(
             coupling = np.zeros_like(R)
             coupling[:, order] = R
             residuals = np.linalg.norm(coupling @ S[n:m], axis=0)
-            close = np.all(residuals[:wanted] <= np.maximum(tol * lam[:wanted], floor))
+            close = np.all(residuals[:n_certain] <= np.maximum(tol * lam[:n_certain], floor))
             if invariant:  # another one may hold further pairs with the same eigenvalues
                 as_before = len(before) == p and np.all(np.abs(lam[:p] - before) <= floor)
                 converged, before = bool(as_before), lam[:p]

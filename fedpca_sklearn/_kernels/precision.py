@@ -30,7 +30,7 @@ class Precision(NamedTuple):
     """That of products, and directions whose parts are taken off the rows before."""
 
     dtype: np.dtype
-    apart: np.ndarray | None = None
+    deflation: np.ndarray | None = None
 
 
 class Sample:
@@ -62,7 +62,7 @@ def precisions(
     exact, plain = Precision(_FLOAT64), Precision(_FLOAT32)
     if dtype == _FLOAT64:
         return [exact]
-    apart = not isinstance(Y, DeviceRows) and Y.shape[1] >= _LEAST_COLUMNS
+    deflation = not isinstance(Y, DeviceRows) and Y.shape[1] >= _LEAST_COLUMNS
     share, off, known = least_certain(1.0, dtype=_FLOAT32), 1.0, count
     sample, lam = None, s**2
     if count and not len(s):
@@ -71,7 +71,7 @@ def precisions(
         if known >= min(count, _FEWEST):
             sample = _sample_of(Y, m)
         if sample is not None:
-            lam, off = sample.eigenvalues(), _OFF if apart else 1.0
+            lam, off = sample.eigenvalues(), _OFF if deflation else 1.0
     if not 0 < known <= len(lam):
         return [plain, exact]
     least, largest = lam[known - 1], lam[0]
@@ -80,7 +80,7 @@ def precisions(
         least *= (known / count) ** fall
     if least > off * share * largest:
         return [plain, exact]
-    if apart and least > off * share**2 * largest:
+    if deflation and least > off * share**2 * largest:
         for q in _FEW:
             if q < len(lam) and least > off * share * lam[q]:
                 return [Precision(_FLOAT32, sample.directions(q) if sample else V[:q]), exact]

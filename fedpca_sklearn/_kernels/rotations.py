@@ -73,7 +73,7 @@ class RandomWalk:
 
     def __init__(self, start: np.ndarray, angles: np.ndarray, signs: np.ndarray):
         self.angles, self.signs = angles, signs
-        self.apart = isqrt(signs.shape[1])
+        self.spacing = isqrt(signs.shape[1])
         self.kept = [start]
 
     def _next(self, basis: np.ndarray, t: int) -> np.ndarray:
@@ -90,7 +90,7 @@ class RandomWalk:
         self.kept = []
         for t, row in enumerate(coefficients):
             basis = self._next(basis, t) if t else basis
-            if t % self.apart == 0:
+            if t % self.spacing == 0:
                 self.kept.append(basis)
             rows[t] = row @ basis
         return random_rotation(rows, self.signs)
@@ -98,8 +98,8 @@ class RandomWalk:
     def subspace_at(self, t: int) -> np.ndarray:
         """Orthonormal basis of row t."""
         t = range(self.signs.shape[1])[t]
-        first = t - t % self.apart
-        basis = self.kept[first // self.apart]
+        first = t - t % self.spacing
+        basis = self.kept[first // self.spacing]
         for s in range(first + 1, t + 1):
             basis = self._next(basis, s)
         return random_rotation(basis, self.signs[:, t])

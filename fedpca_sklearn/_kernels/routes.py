@@ -66,18 +66,18 @@ def cost_of_update(d: int, k: int) -> float:
 
 
 @lru_cache(maxsize=512)
-def block_size(max_keep: int | None, n_features: int, sparse: bool, by_qr: bool = False) -> int:
+def block_size(max_rank: int | None, n_features: int, sparse: bool, by_qr: bool = False) -> int:
     """Rows of the largest blocks of a stream: those of one scatter matrix where it pays at all."""
     large = rows_of_scatter_block(n_features)
-    if not sparse and scatter_pays(large, n_features, max_keep, by_qr):
+    if not sparse and scatter_pays(large, n_features, max_rank, by_qr):
         return large
-    return auto_block_size(max_keep, n_features, sparse)
+    return auto_block_size(max_rank, n_features, sparse)
 
 
 def block_slices(
     n: int,
     n_features: int,
-    max_keep: int | None,
+    max_rank: int | None,
     sparse: bool,
     passes: bool = True,
     device: bool = False,
@@ -95,17 +95,17 @@ def block_slices(
     if n <= FEW_ROWS:
         yield slice(0, n)
         return
-    one = max_keep in (None, n_features) or scatter_pays(n, n_features, max_keep, by_qr)
+    one = max_rank in (None, n_features) or scatter_pays(n, n_features, max_rank, by_qr)
     if device and one and n_features <= min(n, MAX_EXACT_DIMENSION):
         yield slice(0, n)
         return
-    passes = passes and not sparse and passes_pay(n, n_features, max_keep) and not (one and by_qr)
-    usual = auto_block_size(max_keep, n_features, sparse)
-    size = n if passes else block_size(max_keep, n_features, sparse, by_qr)
+    passes = passes and not sparse and passes_pay(n, n_features, max_rank) and not (one and by_qr)
+    usual = auto_block_size(max_rank, n_features, sparse)
+    size = n if passes else block_size(max_rank, n_features, sparse, by_qr)
     if not sparse and size == rows_of_scatter_block(n_features):
         size *= _AT_ONCE  # they are in memory, and each block has an eigenproblem
     for at in slices_of(n, size):
         m = at.stop - at.start
-        large = passes or (not sparse and scatter_pays(m, n_features, max_keep, by_qr))
+        large = passes or (not sparse and scatter_pays(m, n_features, max_rank, by_qr))
         for part in slices_of(m, m if large else usual):
             yield slice(at.start + part.start, at.start + part.stop)

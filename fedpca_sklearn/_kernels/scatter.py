@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
-from .deflation import PartsAlong
+from .deflation import DeflatedParts
 from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import eigh_top, top_of_scatter
 from .sizes import (
@@ -60,27 +60,27 @@ def row_scatter(
     n: float,
     center: bool,
     dtype: np.dtype,
-    apart: np.ndarray | None = None,
+    deflation: np.ndarray | None = None,
 ) -> RowScatter:
     """Scatter of rows with weights ``root_w**2``, whose sum is n, by products in ``dtype``.
 
     One pass about a guess of the mean from a few rows. Where the guess is too far off for a column,
-    a second pass goes about the mean. Parts along the directions ``apart`` are multiplied apart, so
-    that the others are rounded less; not of rows on a device.
+    a second pass goes about the mean. Parts along the rows of ``deflation``, of shape (q, d), are
+    multiplied by themselves, so that the others are rounded less; not of rows on a device.
     """
     d = Y.shape[1]
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
-        return RowScatter(_products(Y, root_w, none, none, dtype, apart)[0], shift, none, none)
+        return RowScatter(_products(Y, root_w, none, none, dtype, deflation)[0], shift, none, none)
     shift = rounded(guessed_mean(Y), dtype)
-    G, offset = _products(Y, root_w, shift, none, dtype, apart)
+    G, offset = _products(Y, root_w, shift, none, dtype, deflation)
     offset /= n
     G, lost = add_row(G, offset, -n), n * offset**2  # about the mean
     squares = G.diagonal()
     # also where neither is finite, as a second pass says no more
     if np.any(n * offset**2 > LOST * squares):
         offset = rounded(of_few_digits(offset, np.sqrt(squares.clip(0) / n)), dtype)
-        G, rest = _products(Y, root_w, shift, offset, dtype, apart)
+        G, rest = _products(Y, root_w, shift, offset, dtype, deflation)
         rest /= n
         G, lost = add_row(G, rest, -n), n * rest**2
         offset += rest
@@ -123,7 +123,7 @@ def add_row(G: np.ndarray, row: np.ndarray, weight: float = 1.0) -> np.ndarray:
 
 
 def leading_directions(
-    G: np.ndarray, max_keep: int, count: Callable[[np.ndarray], int], **certificate: Any
+    G: np.ndarray, max_rank: int, count: Callable[[np.ndarray], int], **certificate: Any
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Directions and singular values from a lower triangle, which is destroyed.
 
@@ -133,10 +133,10 @@ def leading_directions(
     d, used = len(G), np.flatnonzero(G.diagonal())
     if 0 < len(used) < d:
         G = np.asfortranarray(G[np.ix_(used, used)])
-        if certificate.get("apart") is not None:
-            certificate["apart"] = certificate["apart"][:, used]
+        if certificate.get("deflation") is not None:
+            certificate["deflation"] = certificate["deflation"][:, used]
     eps = float(np.finfo(certificate.get("dtype", np.float64)).eps)
-    pairs = eigh_top(G, max_keep, True, certificate.get("wanted"), eps=eps)
+    pairs = eigh_top(G, max_rank, True, certificate.get("n_certain"), eps=eps)
     found = top_of_scatter(*pairs, count, **certificate)
     if found is None or len(G) == d:
         return found
@@ -186,7 +186,7 @@ def _products(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
-    apart: np.ndarray | None,
+    deflation: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
     the roots of their weights are Z.
@@ -199,7 +199,7 @@ def _products(
     n_threads = usable_threads() if n * d * d >= _WORK_OF_THREADS else 1
     n_threads = threads_of_scatter(n, d, n_threads)
     how = {"Y": Y, "root_w": root_w, "shift": shift, "offset": offset, "dtype": dtype}
-    find = partial(_products_of, **how, apart=apart, alone=n_threads == 1)
+    find = partial(_products_of, **how, deflation=deflation, alone=n_threads == 1)
     if n_threads == 1:
         return find(share=slice(0, n))
     (G, sums), *others = in_shares(n, n_threads, find)
@@ -216,7 +216,7 @@ def _products_of(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
-    apart: np.ndarray | None,
+    deflation: np.ndarray | None,
     alone: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same of a share of the rows, ``alone`` or beside other threads.
@@ -227,7 +227,7 @@ def _products_of(
     exact, kind = dtype == np.float64, np.result_type(Y, dtype)
     twice = bool(offset.any())
     as_it_is = (
-        not shift.any() and not twice and root_w is None and Y.dtype == dtype and apart is None
+        not shift.any() and not twice and root_w is None and Y.dtype == dtype and deflation is None
     )
     by_numpy = not alone or d <= (NARROW if exact else NARROW_OF_FLOAT32)
     in_cache = rows_of_scatter(d, dtype.itemsize, alone)
@@ -241,7 +241,7 @@ def _products_of(
     ones, unit = np.ones((step, 1), dtype), 1.0
     if root_w is not None:  # in which sums of tiny weights do not underflow
         unit = math.ldexp(1.0, math.frexp(float(root_w[share].max()))[1])
-    parts = None if apart is None else PartsAlong(apart, dtype)
+    parts = None if deflation is None else DeflatedParts(deflation, dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # sums are looked at in the end
         for part in slices_of(n, step):
             rows = slice(share.start + part.start, share.start + part.stop)

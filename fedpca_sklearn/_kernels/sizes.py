@@ -89,7 +89,7 @@ def exact_dimension(n_components: int | None) -> int:
     return min(40 * n_components + 200, MAX_EXACT_DIMENSION)
 
 
-def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
+def auto_block_size(max_rank: int | None, n_features: int, sparse: bool) -> int:
     """Rows updated at once, near the flop optimum of the route that such a block takes.
 
     Dense: Gram and rotation cost d (4 k + b + 2 k^2 / b) a row, least at b = 1.4 k and flat to
@@ -97,18 +97,18 @@ def auto_block_size(max_keep: int | None, n_features: int, sparse: bool) -> int:
     Sparse: products cost the same however the rows are cut, so blocks are as large as the Krylov
     basis allows.
     """
-    all_kept = max_keep == n_features or (max_keep is None and n_features <= MAX_EXACT_DIMENSION)
+    all_kept = max_rank == n_features or (max_rank is None and n_features <= MAX_EXACT_DIMENSION)
     if all_kept:
         return _SPARSE_ROWS if sparse else rows_of_scatter_block(n_features)
     small = n_features <= SMALL_DIMENSION
-    if sparse and max_keep is not None and (small or 4 * max_keep < n_features):
+    if sparse and max_rank is not None and (small or 4 * max_rank < n_features):
         return 2**15
-    return rows_of_update(max_keep)
+    return rows_of_update(max_rank)
 
 
-def rows_of_update(max_keep: int | None) -> int:
+def rows_of_update(max_rank: int | None) -> int:
     """Rows of a block that updates so many directions."""
-    return 512 if max_keep is None else max(64, 7 * max_keep // 4)
+    return 512 if max_rank is None else max(64, 7 * max_rank // 4)
 
 
 def rows_of_scatter_block(n_features: int) -> int:
@@ -116,16 +116,16 @@ def rows_of_scatter_block(n_features: int) -> int:
     return rows_within(n_features, _SCATTER_ENTRIES, least=10 * n_features)
 
 
-def rows_of_passes(n_rows: float, n_features: int, max_keep: int) -> int:
+def rows_of_passes(n_rows: float, n_features: int, max_rank: int) -> int:
     """Rows of the sample from which passes over many rows start: a quarter of few."""
     most = min(n_rows / 4, _ENTRIES_OF_SAMPLE / n_features, _SAMPLE)
-    return max(2 * max_keep, int(max(most, _LEAST_SAMPLE)))
+    return max(2 * max_rank, int(max(most, _LEAST_SAMPLE)))
 
 
-def step_of_passes(n_rows: int, n_features: int, max_keep: int) -> int:
+def step_of_passes(n_rows: int, n_features: int, max_rank: int) -> int:
     """One in so many rows is in that sample, which is not larger than that of any more rows."""
-    most = rows_of_passes(math.inf, n_features, max_keep)
-    return max(n_rows // rows_of_passes(n_rows, n_features, max_keep), -(-n_rows // most))
+    most = rows_of_passes(math.inf, n_features, max_rank)
+    return max(n_rows // rows_of_passes(n_rows, n_features, max_rank), -(-n_rows // most))
 
 
 def rows_of_product(n_features: int, itemsize: int) -> int:
@@ -133,20 +133,20 @@ def rows_of_product(n_features: int, itemsize: int) -> int:
     return rows_within(n_features, ENTRIES_AT_ONCE * 8 // itemsize, least=128)
 
 
-def vectors_of_passes(max_keep: int, wanted: int) -> int:
+def vectors_of_passes(max_rank: int, n_certain: int) -> int:
     """Vectors that a pass multiplies, a multiple of four.
 
     The space has twice as many, 1.5 for each direction kept. Without directions in reserve that
     would be too few for those wanted: they have 2.4 each, and 24 at least.
     """
-    return 4 * -(-max(15 * max_keep, 24 * wanted, 240) // 80)
+    return 4 * -(-max(15 * max_rank, 24 * n_certain, 240) // 80)
 
 
-def passes_fit(n: float, d: int, max_keep: int) -> bool:
+def passes_fit(n: float, d: int, max_rank: int) -> bool:
     """Whether the sample and the vectors are a small share of the rows."""
-    rows = rows_of_passes(n, d, max_keep)
+    rows = rows_of_passes(n, d, max_rank)
     many = n > FEW_ROWS and n >= 2 * rows
-    return many and d >= 8 * max_keep and rows * d <= _ENTRIES_OF_SAMPLE
+    return many and d >= 8 * max_rank and rows * d <= _ENTRIES_OF_SAMPLE
 
 
 def rows_of_scatter(n_features: int, itemsize: int, alone: bool = True) -> int:
@@ -192,14 +192,13 @@ def peak_bytes(
     center: bool,
     solver: str,
     past: bool,
-    wanted: int | None,
+    n_certain: int | None,
     n_threads: int = 1,
 ) -> int:
     """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`.
 
-    ``past``: also where all directions are kept, several blocks follow each other. ``wanted``: the
-    first so many are found before the others. ``n_threads``: that may share the rows of a scatter
-    matrix.
+    ``past``: also where all directions are kept, several blocks follow each other. ``n_certain``
+    directions are found before the others. ``n_threads`` may share the rows of a scatter matrix.
     """
     d, R = n_features, k + block_size + center
     bases = 2 * itemsize * k * d
@@ -219,8 +218,8 @@ def peak_bytes(
         chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d)
-        elif wanted is not None and k == d and few_of_all(wanted, d):
-            pairs = square + bytes_of_pairs(wanted, d)
+        elif n_certain is not None and k == d and few_of_all(n_certain, d):
+            pairs = square + bytes_of_pairs(n_certain, d)
         elif d <= SMALL_EIGENPROBLEM:  # numpy's, of a copy
             pairs = 4 * square
         else:
@@ -234,9 +233,13 @@ def peak_bytes(
     return bases // 2 + chunk + order + max(order, bases // 2) + vectors
 
 
-def bytes_of_passes(k: int, wanted: int, n_features: int, itemsize: int, n_threads: int) -> int:
+def bytes_of_passes(k: int, n_certain: int, n_features: int, itemsize: int, n_threads: int) -> int:
     """Peak memory of passes over any number of rows that find k directions, if there are such."""
-    d, rows, b = n_features, rows_of_passes(math.inf, n_features, k), vectors_of_passes(k, wanted)
+    d, rows, b = (
+        n_features,
+        rows_of_passes(math.inf, n_features, k),
+        vectors_of_passes(k, n_certain),
+    )
     if not passes_fit(math.inf, d, k):
         return 0
     rows += k  # below the directions before
@@ -269,13 +272,13 @@ def vectors_of_first_look(k: int) -> int:
     return 3 * k // 2 + 16
 
 
-def ritz_pairs_suffice(k: int, wanted: int | None, order: int) -> bool:
+def ritz_pairs_suffice(k: int, n_certain: int | None, order: int) -> bool:
     """Whether the space of so few exact pairs has room for all k, of which the others need not be
     exact.
     """
-    if wanted is None or not wanted < k <= vectors_of_first_look(wanted):
+    if n_certain is None or not n_certain < k <= vectors_of_first_look(n_certain):
         return False
-    return very_few_of_all(wanted, order)
+    return very_few_of_all(n_certain, order)
 
 
 def bytes_of_pairs(k: int, order: int) -> int:
@@ -297,8 +300,8 @@ def rank_for_fraction(singular_values: np.ndarray, scatter: float, fraction: flo
     """Smallest number of directions that explain more than a fraction of the scatter."""
     largest = singular_values.max(initial=0.0) or 1.0  # squares of tiny values vanish
     explained = np.cumsum((singular_values / largest) ** 2)
-    wanted = fraction * (scatter / largest / largest)
-    return min(int(np.searchsorted(explained, wanted, side="right")) + 1, len(singular_values))
+    n_certain = fraction * (scatter / largest / largest)
+    return min(int(np.searchsorted(explained, n_certain, side="right")) + 1, len(singular_values))
 
 
 def rows_within(n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1) -> int:

@@ -124,16 +124,16 @@ class SparseBlock(Block):
             return P
         return np.concatenate([P, (self.correction @ B)[None]])
 
-    def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
+    def reduce(self, max_rank, choose_rank=None, past_scatter=0.0, solver="auto", n_certain=None):
         """Return ``(V, s)``; see `Block.reduce`. ``solver`` is ignored."""
         k, R, m = self.k, self.n_rows, self.m
-        if self.d <= R and max_keep == self.d <= MAX_EXACT_DIMENSION:
-            return self._by_qr(max_keep, keep, past_scatter)
+        if self.d <= R and max_rank == self.d <= MAX_EXACT_DIMENSION:
+            return self._by_qr(max_rank, choose_rank, past_scatter)
         Vt = np.ascontiguousarray(self.V.T, dtype=np.float64)
         limit = min(R, self.d)
-        p = min(max_keep, limit)
-        first = p if wanted is None else min(wanted, p)
-        many = keep is None and R > 512 and 4 * p < limit
+        p = min(max_rank, limit)
+        first = p if n_certain is None else min(n_certain, p)
+        many = choose_rank is None and R > 512 and 4 * p < limit
         if many and len(self.active) <= R:
             return self._by_krylov_of_columns(Vt, p, first)
         cross = self.new_rows_times(Vt) * self.s if k else np.zeros((R - k, 0))
@@ -145,8 +145,8 @@ class SparseBlock(Block):
             G[k:, :k] = cross
             G[:k, k:] = cross.T
             G[k:, k:] = self._gram()
-            lam, W = eigh_top(G, R if keep else p)
-            p = count_kept(np.sqrt(lam.clip(0)), p, keep, past_scatter + self.scatter)
+            lam, W = eigh_top(G, R if choose_rank else p)
+            p = count_kept(np.sqrt(lam.clip(0)), p, choose_rank, past_scatter + self.scatter)
         # what lies below is not resolved by a Gram matrix; a sparse block has no better route
         floor = R * np.finfo(np.float64).eps * max(lam[0], 0)
         p = min(p, int(np.sum(lam > floor)))
@@ -165,7 +165,7 @@ class SparseBlock(Block):
             V, s = self._refine(V, Vt)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
-    def scatter_of_new(self, dtype, apart=None):
+    def scatter_of_new(self, dtype, deflation=None):
         """See `Block.scatter_of_new`; always in float64."""
         G, mu = self._scatter_matrix(), self.local_mean
         if self.correction is not None:
@@ -193,10 +193,10 @@ class SparseBlock(Block):
         mean[self.active] = self.local_mean
         return add_row(G, mean, -self.n_block)
 
-    def _by_qr(self, max_keep, keep, past_scatter):
+    def _by_qr(self, max_rank, choose_rank, past_scatter):
         """Householder's QR of the rows, some of which are made dense at a time."""
         fields = (self.V, self.s, self.mean, self.n, self.rows, self.w, self.center, self.low)
-        return DenseBlock(*fields).reduce(max_keep, keep, past_scatter, solver="qr")
+        return DenseBlock(*fields).reduce(max_rank, choose_rank, past_scatter, solver="qr")
 
     def _gram(self) -> np.ndarray:
         """Gram matrix of the new rows."""
@@ -212,7 +212,9 @@ class SparseBlock(Block):
             G[m, m] = self.correction @ self.correction
         return G
 
-    def _by_krylov(self, cross: np.ndarray, p: int, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+    def _by_krylov(
+        self, cross: np.ndarray, p: int, n_certain: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Leading eigenpairs of the stack's Gram matrix, which is never formed."""
         k, m = self.k, self.m
         past = self.s[:, None] ** 2
@@ -230,9 +232,9 @@ class SparseBlock(Block):
 
         # Ritz pairs give an orthonormal basis at any tolerance; their energy converges as tol^2
         with single_blas_thread():  # sparse and thin products; BLAS threads would only spin
-            return block_krylov(apply, self.n_rows, p, wanted, tol=1e-2)
+            return block_krylov(apply, self.n_rows, p, n_certain, tol=1e-2)
 
-    def _by_krylov_of_columns(self, Vt: np.ndarray, p: int, wanted: int):
+    def _by_krylov_of_columns(self, Vt: np.ndarray, p: int, n_certain: int):
         """Directions from products with the scatter matrix, where columns are fewer than rows."""
         past = self.s[:, None] ** 2
 
@@ -244,7 +246,7 @@ class SparseBlock(Block):
             return T + Vt @ (past * (Vt.T @ B))
 
         with single_blas_thread():
-            lam, W = block_krylov(apply, self.d, p, wanted, tol=1e-3)
+            lam, W = block_krylov(apply, self.d, p, n_certain, tol=1e-3)
         floor = self.n_rows * np.finfo(np.float64).eps * max(lam[0], 0)
         p = min(p, int(np.sum(lam > floor)))
         V, s = W[:, :p].T, np.sqrt(lam[:p])

@@ -57,7 +57,7 @@ _ROWS_OF_THREAD = 1024
 # Share of a block's weight below which a past has hardly any.
 _LITTLE = 0.01
 # Chooses how many directions to keep from the singular values and the scatter.
-Keep = Callable[[np.ndarray, float], int]
+RankChoice = Callable[[np.ndarray, float], int]
 Found: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
@@ -66,9 +66,9 @@ def squares_of_columns(Y: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->j", Y, Y, dtype=np.float64)
 
 
-def count_kept(s: np.ndarray, max_keep: int, keep: Keep | None, scatter: float) -> int:
-    p = min(len(s), max_keep)
-    return p if keep is None else max(0, min(p, keep(s, scatter)))
+def count_kept(s: np.ndarray, max_rank: int, choose_rank: RankChoice | None, scatter: float) -> int:
+    p = min(len(s), max_rank)
+    return p if choose_rank is None else max(0, min(p, choose_rank(s, scatter)))
 
 
 class Block(ABC):
@@ -130,41 +130,41 @@ class Block(ABC):
     @abstractmethod
     def reduce(
         self,
-        max_keep: int,
-        keep: Keep | None = None,
+        max_rank: int,
+        choose_rank: RankChoice | None = None,
         past_scatter: float = 0.0,
         solver: str = "auto",
-        wanted: int | None = None,
+        n_certain: int | None = None,
     ) -> Found:
         """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
 
         Parameters
         ----------
-        max_keep : int
+        max_rank : int
             Bound on the directions kept.
-        keep : callable, default=None
+        choose_rank : callable, default=None
             Chooses how many from the singular values and the scatter.
         past_scatter : float
         solver : {"auto", "gram", "qr"}
             Of dense blocks.
-        wanted : int, default=None
+        n_certain : int, default=None
             The first so many directions matter, the others are reserves. None: all matter.
         """
 
     @abstractmethod
     def scatter_of_new(
-        self, dtype: np.dtype, apart: np.ndarray | None = None
+        self, dtype: np.dtype, deflation: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Lower triangle of the scatter of all but V, and the energy lost by column.
 
-        None where it is not finite. Products are in ``dtype``, parts along ``apart`` apart.
+        None where it is not finite. Products are in ``dtype``, parts along ``deflation`` apart.
         """
 
     def _leading(
         self,
         G: np.ndarray,
-        max_keep: int,
-        keep: Keep | None,
+        max_rank: int,
+        choose_rank: RankChoice | None,
         past_scatter: float,
         **certificate: Any,
     ) -> Found | None:
@@ -177,8 +177,8 @@ class Block(ABC):
         scatter = past_scatter + self.scatter
         found = leading_directions(
             G,
-            self.d if keep else max_keep,
-            lambda s: count_kept(s, max_keep, keep, scatter),
+            self.d if choose_rank else max_rank,
+            lambda s: count_kept(s, max_rank, choose_rank, scatter),
             **certificate,
         )
         if found is None:
@@ -232,26 +232,34 @@ class DenseBlock(Block):
     def _chunks(self, n_columns: int) -> list[slice]:
         return list(slices_of(self.d, n_columns))
 
-    def reduce(self, max_keep, keep=None, past_scatter=0.0, solver="auto", wanted=None):
+    def reduce(self, max_rank, choose_rank=None, past_scatter=0.0, solver="auto", n_certain=None):
         """Return ``(V, s)``; see `Block.reduce`."""
-        for precision in self._precisions(max_keep, keep, wanted) if solver != "qr" else ():
+        for precision in (
+            self._precisions(max_rank, choose_rank, n_certain) if solver != "qr" else ()
+        ):
             forced = solver == "gram" and precision.dtype == np.float64
             if self.n_rows >= self.d:
-                result = self._by_scatter(max_keep, keep, past_scatter, precision, forced, wanted)
+                result = self._by_scatter(
+                    max_rank, choose_rank, past_scatter, precision, forced, n_certain
+                )
             else:
                 dtype = precision.dtype
-                result = self._by_gram(max_keep, keep, past_scatter, dtype, forced, wanted)
+                result = self._by_gram(
+                    max_rank, choose_rank, past_scatter, dtype, forced, n_certain
+                )
             if result is not None:
                 return result
-        return self._by_qr(max_keep, keep, past_scatter)
+        return self._by_qr(max_rank, choose_rank, past_scatter)
 
-    def _precisions(self, max_keep: int, keep: Keep | None, wanted: int | None) -> list[Precision]:
-        count = min(wanted or max_keep, max_keep, self.d)
-        if self.n_rows < self.d or keep is not None:  # nothing is known of how many matter
+    def _precisions(
+        self, max_rank: int, choose_rank: RankChoice | None, n_certain: int | None
+    ) -> list[Precision]:
+        count = min(n_certain or max_rank, max_rank, self.d)
+        if self.n_rows < self.d or choose_rank is not None:  # nothing is known of how many matter
             count = 0
         return precisions(self.Y, self.V.dtype, count, self.V, self.s)
 
-    def _by_gram(self, max_keep, keep, past_scatter, dtype, forced, wanted):
+    def _by_gram(self, max_rank, choose_rank, past_scatter, dtype, forced, n_certain):
         k, R = self.k, self.n_rows
         G, turned = self._gram(dtype)
         squares = float(self.scatter) + float(G.trace())
@@ -262,9 +270,9 @@ class DenseBlock(Block):
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
-        exact = None if keep else wanted
-        lam, W = eigh_top(G, R if keep else max_keep, wanted=exact, factor=True)
-        p = count_kept(np.sqrt(lam.clip(0)), max_keep, keep, past_scatter + self.scatter)
+        exact = None if choose_rank else n_certain
+        lam, W = eigh_top(G, R if choose_rank else max_rank, n_certain=exact, factor=True)
+        p = count_kept(np.sqrt(lam.clip(0)), max_rank, choose_rank, past_scatter + self.scatter)
         p = min(p, R - self.center)  # centring takes one dimension
         tol = ORTHONORMALITY_TOL[self.V.dtype]
         floor = R * np.finfo(dtype).eps * max(lam[0], 0)
@@ -278,7 +286,7 @@ class DenseBlock(Block):
         V = turned(np.ascontiguousarray(W.T, dtype=dtype))
         if not is_orthonormal(V, tol):
             # the first may be certain, and the others hold a little of them, which is taken off
-            if not forced and (wanted is None or not is_orthonormal(V[:wanted], tol)):
+            if not forced and (n_certain is None or not is_orthonormal(V[:n_certain], tol)):
                 return None
             V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s
@@ -306,16 +314,16 @@ class DenseBlock(Block):
 
         return G, turned
 
-    def by_passes(self, max_keep, wanted=1):
+    def by_passes(self, max_rank, n_certain=1):
         """Return ``(V, s)`` from a few passes over many rows, None where that is not certain.
 
         Where BLAS has several threads, Python has as many, and BLAS one in each.
         """
         n_threads = min(usable_threads(), self.m // _ROWS_OF_THREAD)
         with single_blas_thread():
-            return self._by_passes(max_keep, wanted, max(n_threads, 1))
+            return self._by_passes(max_rank, n_certain, max(n_threads, 1))
 
-    def _by_passes(self, max_keep, wanted, n_threads):
+    def _by_passes(self, max_rank, n_certain, n_threads):
         kind = (self.n_block, self.center, self.V.dtype)
         rows = self._passes(self.Y, self.root_w, *kind, n_threads=n_threads)
         rows.moments()
@@ -328,7 +336,7 @@ class DenseBlock(Block):
             past = np.concatenate([past, correction[None]])
         if not math.isfinite(self.scatter):
             return None
-        found = leading_by_passes(rows, past, max_keep, wanted)
+        found = leading_by_passes(rows, past, max_rank, n_certain)
         if found is None:
             return None
         return found[0].astype(self.V.dtype, copy=False), found[1]
@@ -348,7 +356,7 @@ class DenseBlock(Block):
         M[: self.k] *= self.s[:, None]
         return M
 
-    def _by_scatter(self, max_keep, keep, past_scatter, precision, forced, wanted):
+    def _by_scatter(self, max_rank, choose_rank, past_scatter, precision, forced, n_certain):
         """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
         found = self.scatter_of_new(*precision)
         if found is None:
@@ -358,13 +366,13 @@ class DenseBlock(Block):
         G, lost = found
         # underflow may take off as much as the roundings of another energy
         gone = energy_of_underflow(self.m * self.d, precision.dtype) / np.finfo(precision.dtype).eps
-        certificate = {"forced": forced, "wanted": wanted, "lost": max(lost.sum(), gone)}
+        certificate = {"forced": forced, "n_certain": n_certain, "lost": max(lost.sum(), gone)}
         certificate |= precision._asdict()
-        return self._leading(G, max_keep, keep, past_scatter, **certificate)
+        return self._leading(G, max_rank, choose_rank, past_scatter, **certificate)
 
-    def scatter_of_new(self, dtype, apart=None):
+    def scatter_of_new(self, dtype, deflation=None):
         """See `Block.scatter_of_new`."""
-        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype, apart)
+        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype, deflation)
         self._centre(rows.shift, rows.offset)
         G = rows.G
         self.column_scatter = G.diagonal().clip(0)
@@ -381,11 +389,11 @@ class DenseBlock(Block):
         else:
             self.shift, self.offset = shift, offset
 
-    def _by_qr(self, max_keep, keep, past_scatter):
+    def _by_qr(self, max_rank, choose_rank, past_scatter):
         whole = self.n_rows <= self._rows_of_qr and not sp.issparse(self.Y)
         M = self.stack() if whole else self._triangle()
         scatter = past_scatter + self.scatter
-        V, s = top_right_singular(M, lambda s: count_kept(s, max_keep, keep, scatter))
+        V, s = top_right_singular(M, lambda s: count_kept(s, max_rank, choose_rank, scatter))
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
     @property

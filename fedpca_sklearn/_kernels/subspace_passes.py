@@ -162,17 +162,17 @@ def _moments(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def leading_by_passes(
-    rows: RowsOfPasses, past: np.ndarray, max_keep: int, wanted: int = 1
+    rows: RowsOfPasses, past: np.ndarray, max_rank: int, n_certain: int = 1
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Directions and singular values of rows and of scaled directions of the past below them.
 
-    The first ``wanted`` of the ``max_keep`` directions are to be close to the best.
+    The first ``n_certain`` of the ``max_rank`` directions are to be close to the best.
 
     None where the least of them is within rounding errors of the largest, or of numbers so small
     that their products underflow.
     """
     d = past.shape[1]
-    Q = _start(rows, past, max_keep, vectors_of_passes(max_keep, wanted))
+    Q = _start(rows, past, max_rank, vectors_of_passes(max_rank, n_certain))
     basis, products = np.empty((d, 0)), np.empty((d, 0))
     for turn in range(PASSES):
         if turn:
@@ -181,17 +181,17 @@ def leading_by_passes(
         basis, products = np.hstack([basis, Q]), np.hstack([products, T])
     off = 4 * basis.shape[1] * np.finfo(rows.dtype).eps * np.linalg.norm(basis.T @ products, 2)
     off += energy_of_underflow(1, rows.dtype) * np.sqrt(len(rows.Y) * basis.size)  # of any sign
-    V, s = (found[:max_keep] for found in nystrom(basis.T, products.T, off))
-    if len(s) < max_keep or not s[-1] ** 2 > off:
+    V, s = (found[:max_rank] for found in nystrom(basis.T, products.T, off))
+    if len(s) < max_rank or not s[-1] ** 2 > off:
         return None
     return flip_signs(np.ascontiguousarray(V)), s
 
 
-def _start(rows: RowsOfPasses, past: np.ndarray, max_keep: int, b: int) -> np.ndarray:
+def _start(rows: RowsOfPasses, past: np.ndarray, max_rank: int, b: int) -> np.ndarray:
     """About b leading directions of a sample and of the past, which passes make better."""
     largest = max(rows.squares.max(), np.einsum("ij,ij->j", past, past).max(initial=0))
     unit = np.sqrt(largest) or 1.0
-    step = step_of_passes(len(rows.Y), past.shape[1], max_keep)
+    step = step_of_passes(len(rows.Y), past.shape[1], max_rank)
     S = rows.sample_below(past, step, unit)
     W = _leading_roughly(S @ S.T, b - _AT_RANDOM)
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))

@@ -19,12 +19,12 @@ from .._kernels.threads import computed_once
 
 # Device type of DLPack for memory of the host.
 _HOST = 1
-# Where an estimator, or a summary, keeps the `Place` of its arrays if they are not numpy's.
-PLACE = "_place"
+# Where an estimator, or a summary, keeps the namespace of its arrays if they are not numpy's.
+NAMESPACE = "_namespace"
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ArrayNamespace:
     """A library of arrays, and the device on which they are.
 
     Parameters
@@ -43,7 +43,7 @@ class Place:
     def __str__(self):
         return f"{self.library} on {self.like.device}"
 
-    def same(self, other: Place | None) -> bool:
+    def same(self, other: ArrayNamespace | None) -> bool:
         """Whether another place is of the same library and the same device."""
         if other is None or self.library != other.library:
             return False
@@ -112,7 +112,7 @@ class Place:
         return value._shown_in(self) if hasattr(value, "_shown_in") else value
 
 
-def place_of(X: Any) -> Place | None:
+def namespace_of(X: Any) -> ArrayNamespace | None:
     """Where an array of another library is, while ``array_api_dispatch`` is on; else None."""
     if not _is_foreign(X) or not get_config()["array_api_dispatch"]:
         return None
@@ -120,13 +120,13 @@ def place_of(X: Any) -> Place | None:
         xp, device = _namespace_and_device(X)
     except TypeError:  # a column of Arrow: numpy reads it
         return None
-    return _place(xp, device)
+    return _namespace(xp, device)
 
 
-def place_by(converter: Callable[[np.ndarray], Any]) -> Place | None:
+def namespace_by(converter: Callable[[np.ndarray], Any]) -> ArrayNamespace | None:
     """Where a function puts arrays of numpy; None where it leaves them."""
     moved = converter(np.zeros(0, dtype=np.float32))
-    return _place(*_namespace_and_device(moved)) if _is_foreign(moved) else None
+    return _namespace(*_namespace_and_device(moved)) if _is_foreign(moved) else None
 
 
 def in_numpy(value: Any) -> Any:
@@ -158,9 +158,9 @@ def in_numpy(value: Any) -> Any:
         return np.asarray(_convert_to_numpy(value, xp))
 
 
-def place_among(values: Iterable[Any]) -> Place | None:
+def namespace_among(values: Iterable[Any]) -> ArrayNamespace | None:
     """Where the first summary of another library is; None if all are of numpy."""
-    return next((value._place for value in values if hasattr(value, PLACE)), None)
+    return next((value._namespace for value in values if hasattr(value, NAMESPACE)), None)
 
 
 def where_rows_are(method: Callable) -> Callable:
@@ -168,15 +168,17 @@ def where_rows_are(method: Callable) -> Callable:
 
     @wraps(method)
     def call(self, X, *args, **kwargs):
-        place = place_of(X)
-        if place is None:
+        namespace = namespace_of(X)
+        if namespace is None:
             return method(self, X, *args, **kwargs)
-        return place.shown(method(self, place.rows(X), *args, **kwargs))
+        return namespace.shown(method(self, namespace.rows(X), *args, **kwargs))
 
     return call
 
 
-def refuse_other_places(fitted: Place | None, given: Place | None, who: str) -> None:
+def refuse_other_namespaces(
+    fitted: ArrayNamespace | None, given: ArrayNamespace | None, who: str
+) -> None:
     """Raise unless rows are where those of the fit were, while ``array_api_dispatch`` is on."""
     if not get_config()["array_api_dispatch"]:
         return
@@ -200,8 +202,8 @@ def _is_foreign(value: Any) -> bool:
     return hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic))
 
 
-def _place(xp: Any, device: Any) -> Place:
-    return Place(xp.zeros((0,), dtype=xp.float32, device=device))
+def _namespace(xp: Any, device: Any) -> ArrayNamespace:
+    return ArrayNamespace(xp.zeros((0,), dtype=xp.float32, device=device))
 
 
 def _namespace_and_device(array: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from sklearn.utils import assert_all_finite
 
 from .._kernels.device_rows import DeviceRows
 from .._kernels.too_large import TooLargeError
-from .arrays import in_numpy, place_of
+from .arrays import in_numpy, namespace_of
 from .containers import checked_array
 
 # Components of the estimators that follow a few directions, where nothing is said.
@@ -88,8 +88,8 @@ def check_rows(X: Any, dtypes: Any = (np.float64, np.float32), allow_nan: bool =
     if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in dtypes:  # as many are
         check_finite(X, allow_nan)
         return X
-    place = place_of(X)
-    X = X if place is None else place.rows(X)
+    namespace = namespace_of(X)
+    X = X if namespace is None else namespace.rows(X)
     if isinstance(X, DeviceRows):
         X = X.astype(X.dtype if X.dtype in dtypes else dtypes[0])
         check_finite(X, allow_nan)

@@ -13,7 +13,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import validate_data as _validate_data
 
 from .._kernels.device_rows import DeviceRows
-from .arrays import PLACE, Place, in_numpy, place_of
+from .arrays import NAMESPACE, ArrayNamespace, in_numpy, namespace_of
 
 # How numpy, pandas, polars and Arrow begin the names of types of dates and durations.
 _TIMES = re.compile("date|time|duration", re.IGNORECASE)
@@ -52,10 +52,10 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
             estimator.n_features_in_ = X.shape[1]
         if vars(estimator).get("n_features_in_") == X.shape[1]:
             return X
-    place = place_of(X)
-    if place is not None:
-        check_takes_arrays(estimator, place)
-        vars(estimator)[PLACE], X = place, place.rows(X, estimator)
+    namespace = namespace_of(X)
+    if namespace is not None:
+        check_takes_arrays(estimator, namespace)
+        vars(estimator)[NAMESPACE], X = namespace, namespace.rows(X, estimator)
     if isinstance(X, DeviceRows):  # which have two dimensions and are numbers
         reset = checks.get("reset", True)
         _validate_data(estimator, X, reset=reset, skip_check_array=True)
@@ -87,11 +87,11 @@ def checked_array(X: Any, **checks: Any) -> Any:
     return with_missing_times(rows, X)
 
 
-def check_takes_arrays(estimator: Any, place: Place | None) -> None:
+def check_takes_arrays(estimator: Any, namespace: ArrayNamespace | None) -> None:
     """Raise a TypeError where who takes arrays of numpy only is given others."""
-    if place is not None and not get_tags(estimator).array_api_support:
+    if namespace is not None and not get_tags(estimator).array_api_support:
         raise TypeError(
-            f"{type(estimator).__name__} takes arrays of numpy, got one of {place} while "
+            f"{type(estimator).__name__} takes arrays of numpy, got one of {namespace} while "
             "array_api_dispatch=True. X.detach().cpu().numpy() is a numpy array of a tensor, "
             f"X.get() one of a CuPy array. {TAKE_ARRAYS} take arrays of other libraries."
         )
@@ -153,21 +153,21 @@ def _as_numpy(X: Any) -> np.ndarray:
         ) from error
 
 
-def with_missing_times(rows: Any, held: Any) -> Any:
+def with_missing_times(rows: Any, container: Any) -> Any:
     """Rows that scikit-learn has read from a container: numbers, and NaN where that has NaT."""
-    if not _holds_times(held):
+    if not _holds_times(container):
         return rows
     rows = rows.astype(np.float64) if rows.dtype.kind in "mM" else rows
     return np.where(rows == _NOT_A_TIME, rows.dtype.type(np.nan), rows)
 
 
-def _holds_times(held: Any) -> bool:
+def _holds_times(container: Any) -> bool:
     """Whether a column is of dates, times of a day or durations."""
-    if isinstance(held, np.ndarray):
-        return held.dtype.kind in "mM"
-    if isinstance(held, (list, tuple)):
-        return np.asarray(held[:1]).dtype.kind in "mM"
-    if sp.issparse(held):
+    if isinstance(container, np.ndarray):
+        return container.dtype.kind in "mM"
+    if isinstance(container, (list, tuple)):
+        return np.asarray(container[:1]).dtype.kind in "mM"
+    if sp.issparse(container):
         return False
-    types = getattr(getattr(held, "schema", None), "types", getattr(held, "dtypes", ()))
+    types = getattr(getattr(container, "schema", None), "types", getattr(container, "dtypes", ()))
     return any(_TIMES.match(str(kind)) for kind in types)

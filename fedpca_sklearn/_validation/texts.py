@@ -24,8 +24,8 @@ def composed(text: str) -> str:
     Marks on one letter are sorted in a time that grows with the square of their number, minutes
     for a megabyte: a text that is too long for a name is left as it is.
     """
-    alike = text.isascii() or len(text) > _LONGEST
-    return text if alike else unicodedata.normalize("NFC", text)
+    is_composed = text.isascii() or len(text) > _LONGEST
+    return text if is_composed else unicodedata.normalize("NFC", text)
 
 
 def check_text(what: str, text: str) -> str:

@@ -138,12 +138,12 @@ class Channel(BaseEstimator, ABC):
         """
 
 
-def check_channel(channel: Channel | None, *, alike: bool = False) -> None:
+def check_channel(channel: Channel | None, *, comparable: bool = False) -> None:
     """Raise an error that says what is wrong with a channel, for messages that are alike or not."""
     if channel is None:
         return
     channel.validate()
-    if channel.compares_clients and not alike:
+    if channel.compares_clients and not comparable:
         raise ValueError(
             f"channel={channel!r} compares the messages of clients, which here are not alike even "
             "if all are honest: it is for FederatedPowerPCA."

@@ -90,14 +90,14 @@ class SiteApp:
             if who.name != self._site:  # the same as before is as good as before
                 check_text("site", who.name)
             config["site"] = self._site = who.name
-            found, beside = self._answer(message, who)
+            found, more = self._answer(message, who)
             sent = arrays_of(found) if found else {}
             if noted:
                 who.note("answer", sent, **who.privacy)
-            config |= {**beside, **who.privacy}
+            config |= {**more, **who.privacy}
             arrays = sent
         except Exception as error:
-            config["error"] = _told(error, shown(kind), context.run_id)
+            config["error"] = _error_text(error, shown(kind), context.run_id)
             with suppress(RefusedError, OSError):  # the log may be what is wrong
                 who.note("refusal", why=config["error"])
         return Message(kind, config, arrays)
@@ -117,8 +117,8 @@ class SiteApp:
             task, question = self._tasks[kind], asked(message, context, self._tasks)
             rows = self._rows(task, question, context)
             found = rows.answer(task, who, question.arguments)
-            told = {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
-            context.state[RUN].update(told)
+            described = {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
+            context.state[RUN].update(described)
             if self._sums is not None:
                 found = self._sums.sent(message, context, found)
         else:
@@ -145,7 +145,7 @@ class SiteApp:
         return rows
 
 
-def _told(error: Exception, kind: str, run: int) -> str:
+def _error_text(error: Exception, kind: str, run: int) -> str:
     """Text about an error for the server; the whole error goes to the log of the site."""
     if isinstance(error, RefusedError):
         _LOG.warning("Refused a question %r of run %s: %s", kind, run, error)

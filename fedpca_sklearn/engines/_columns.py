@@ -129,8 +129,8 @@ def _keys(answer: Answer) -> tuple[np.ndarray, int]:
         raise answer.refused("one key twice")
     (n_columns,) = answer.array("columns", (1,))
     names = answer.config.get("columns")
-    told = len(names) if isinstance(names, list) else n_columns // 1
-    if not 1 <= n_columns <= _MOST_COLUMNS or n_columns != told:
+    described = len(names) if isinstance(names, list) else n_columns // 1
+    if not 1 <= n_columns <= _MOST_COLUMNS or n_columns != described:
         raise answer.refused(f"columns={n_columns:g}, expected the number of its columns")
     answer.agree("salt", answer.array("salt", (MARK_BYTES,), "|u1").tobytes().hex())
     return keys, int(n_columns)

@@ -160,7 +160,7 @@ def one_message(kind: str, work: Callable, **task: Any) -> dict[str, Task]:
     return {kind: about_all, f"{kind}_of_batch": of_batch}
 
 
-def told(
+def received(
     estimator: Any, sites: Sites, kind: str, read: Callable[[Answer], Any], batch: int | None
 ) -> dict[str, Any]:
     """What sites send in one message, to an estimator that begins, or goes on with a batch.
@@ -184,7 +184,7 @@ def value_sent(name: str, value: Any) -> dict[str, np.ndarray]:
     return {name: np.frombuffer(value.to_bytes(), np.uint8)}
 
 
-def value_told(answer: Answer, name: str, read: Callable[[np.ndarray], Any], what: str) -> Any:
+def value_received(answer: Answer, name: str, read: Callable[[np.ndarray], Any], what: str) -> Any:
     """The same as the server reads it."""
     data = answer.array(name, (None,), "|u1")
     try:
@@ -197,7 +197,7 @@ def value_told(answer: Answer, name: str, read: Callable[[np.ndarray], Any], wha
 
 def valid_summary(answer: Answer, private: bool = False) -> Subspace:
     """The summary in an answer, without names; what it states about privacy counts if asked for."""
-    summary = value_told(answer, "summary", Subspace.from_bytes, "summary")
+    summary = value_received(answer, "summary", Subspace.from_bytes, "summary")
     squares = summary.scatter / summary.n_samples
     answer.check_squares(summary.mean, squares, summary.components.dtype)
     if private and summary.privacy is None:
@@ -206,7 +206,7 @@ def valid_summary(answer: Answer, private: bool = False) -> Subspace:
     return summary._replace(site=None, feature_names=None, privacy=privacy)
 
 
-def summary_told(answer: Answer, private: bool = False) -> Subspace:
+def summary_received(answer: Answer, private: bool = False) -> Subspace:
     """The summary of a site's rows in an answer, which must fit those of the others."""
     summary = valid_summary(answer, private)
     answer.agree("number of features", summary.n_features)
@@ -216,5 +216,5 @@ def summary_told(answer: Answer, private: bool = False) -> Subspace:
 
 def summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
     """The same, and the number of rows that it stands for."""
-    summary = summary_told(answer)
+    summary = summary_received(answer)
     return summary, answer.n_rows(summary.n_samples)[1]

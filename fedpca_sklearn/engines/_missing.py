@@ -32,12 +32,12 @@ from ..summary._triangle import subspace_of
 from ._estimators import (
     know_columns,
     one_message,
+    received,
     rows_sent,
     site_work,
     summary_and_rows,
-    told,
+    value_received,
     value_sent,
-    value_told,
 )
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns
@@ -94,7 +94,7 @@ def _check_pairs(X: Any, weight: np.ndarray | None, min_rows: int, of_pattern: A
 
 def _pairs(answer: Answer) -> Site:
     """The moments in an answer, which must fit those of the others."""
-    moments = value_told(answer, "pairs", PairMoments.from_bytes, "moments")
+    moments = value_received(answer, "pairs", PairMoments.from_bytes, "moments")
     dtype = np.dtype(np.float32 if moments.single else np.float64)
     answer.check_squares(moments.mean, moments.scatter / moments.n_samples, dtype)
     answer.agree("number of features", moments.n_features)
@@ -320,8 +320,8 @@ def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.n
     (lost,) = np.nonzero(found["counts"] < 0.5)
     if len(lost):
         raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
-    together = symmetric(found["together"], d) if pairs else None
-    return found["sum"] / found["counts"], Seen(found["counts"][None], found["count"], together)
+    known_pairs = symmetric(found["together"], d) if pairs else None
+    return found["sum"] / found["counts"], Seen(found["counts"][None], found["count"], known_pairs)
 
 
 def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
@@ -336,7 +336,7 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
         found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
     elif filling:
         return _fit_by_filling(estimator, sites)
-    elif not (found := told(estimator, sites, "pairs", _pairs, batch)):
+    elif not (found := received(estimator, sites, "pairs", _pairs, batch)):
         return None
     check_at_most_features(estimator.n_components, sites.n_features)
     estimator.communication_ = estimator.communication_.copy()
@@ -365,8 +365,8 @@ def _fill_by_sums(
     n = float(seen.rows[0])
 
     def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
-        told = triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
-        found = Site(None, max(1, round(n)), subspace_of(told.triangle, sums.dtype))
+        received = triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
+        found = Site(None, max(1, round(n)), subspace_of(received.triangle, sums.dtype))
         return {_ALL: found}, seen
 
     fill_in_rounds(fitted, 1, mean, n, fill)

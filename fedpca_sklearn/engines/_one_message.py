@@ -21,9 +21,9 @@ from ._estimators import (
     know_columns,
     one_message,
     partial_fit_estimator,
+    received,
     rows_sent,
     site_work,
-    told,
 )
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, pair_tasks
@@ -72,7 +72,7 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
         estimator._merge_step({"all sites": (sums.triangle, sums.triangle.n_rows, sites.dtype)})
         sums.check(estimator)
         return estimator
-    found = told(estimator, sites, "factor", _triangle, batch)
+    found = received(estimator, sites, "factor", _triangle, batch)
     if not found:
         return None
     parts = [part for part, _, _ in found.values()]
@@ -145,7 +145,7 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> Fed
     if isinstance(sites, SecureSums):
         found = {"all sites": _moments_of_sums(sites)}
         estimator._start()
-    elif not (found := told(estimator, sites, "moments", _moments_told, batch)):
+    elif not (found := received(estimator, sites, "moments", _moments_received, batch)):
         return None
     estimator.n_features_in_ = sites.n_features
     estimator._show(list(found), found.values())
@@ -153,7 +153,7 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> Fed
     return estimator
 
 
-def _moments_told(answer: Answer) -> ColumnMoments:
+def _moments_received(answer: Answer) -> ColumnMoments:
     """Moments in an answer, checked to be of some rows."""
     count, mean, rest, squares = found = ColumnMoments(*answer.array("moments", (4, None)))
     answer.agree("number of features", len(mean))

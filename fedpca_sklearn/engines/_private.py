@@ -41,7 +41,7 @@ from ..rounds import FederatedPowerPCA
 from ..rounds._private_rounds import PrivateClient
 from ..rounds._queries import Moments, TimesScatter, Variances
 from ..summary import Subspace
-from ._estimators import summary_told
+from ._estimators import summary_received
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
@@ -223,7 +223,7 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if isinstance(sites, SecureSums):
         summaries, n_sources = [_summary_of_sums(estimator, sites, releases)], len(sites.names)
     else:
-        found = sites.ask("summary", partial(summary_told, private=True), spent=True)
+        found = sites.ask("summary", partial(summary_received, private=True), spent=True)
         summaries = [summary._replace(site=site) for site, summary in found.items()]
         n_sources = 1
     fitted = FederatedPCA.from_subspaces(summaries, shown_first(estimator), merge=estimator.merge)
@@ -322,7 +322,7 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
                 f"The sites' numbers of rows add up to {n_rows}, expected a number of rows."
             )
     else:
-        sizes = sites.ask("n_rows", _size_told, spent=True)
+        sizes = sites.ask("n_rows", _size_received, spent=True)
     d = sites.n_features
 
     def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
@@ -353,7 +353,7 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     return shown(scaler, sites, None)
 
 
-def _size_told(answer: Answer) -> float:
+def _size_received(answer: Answer) -> float:
     """Number of rows of a site, once for each of its columns."""
     n = answer.array("n_rows", (None,))
     answer.check_count(n[0])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._base.adjusting import adjusts, whole_model
+from .._base.adjusting import adjusts, untruncated_model
 from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
@@ -166,7 +166,7 @@ class SummedTriangle(NamedTuple):
         """Raise where confounders leave less of a column than sums tell of its scale."""
         if self.units is None or not (fitted.scale and len(fitted._adjustment().confounders)):
             return
-        how, model, units = fitted._adjustment(), whole_model(fitted), self.units
+        how, model, units = fitted._adjustment(), untruncated_model(fitted), self.units
         own = units[how.others]
         effects = np.abs(how.effects * units[how.confounders][:, None] / own).sum(axis=0)
         left = model.column_scatter * (how.scale / own) ** 2
@@ -208,7 +208,7 @@ def triangle_about(
     scatter[above] = found["products"] - count * np.outer(rest, rest)[above]
     steps[above] = sums.most_rounding("products")
     steps[above] += 2 * (np.abs(rest) * sums.most_rounding("rest"))[above[0]]
-    least = least_squares_told(scatter.diagonal(), rest, count, steps.diagonal())
+    least = least_certain_squares(scatter.diagonal(), rest, count, steps.diagonal())
     units = None
     if adjusts(estimator):
         units = units_of(scatter.diagonal(), least, count)
@@ -246,7 +246,7 @@ def units_of(squares: np.ndarray, least: np.ndarray, count: float) -> np.ndarray
     return np.ldexp(1.0, np.frexp(deviations)[1].clip(-_LARGEST + 1, _LARGEST - 1))
 
 
-def least_squares_told(
+def least_certain_squares(
     squares: np.ndarray, rest: np.ndarray, count: float, integers: np.ndarray
 ) -> np.ndarray:
     """What integers and floats may have rounded in sums of squares about the mean."""

@@ -361,9 +361,9 @@ class Session:
         sent = [self.names.index(name) for name in masked]
         read = partial(_shares_in, len(self.names))
         config = {name: {"sent": sent} for name in masked}
-        told = self.sites.ask(UNMASK, read, configs=config, spare=True)
-        self.shares = {name: shares for name, (shares, _) in told.items()}
-        self.next_keys = {name: keys for name, (_, keys) in told.items()}
+        answers = self.sites.ask(UNMASK, read, configs=config, spare=True)
+        self.shares = {name: shares for name, (shares, _) in answers.items()}
+        self.next_keys = {name: keys for name, (_, keys) in answers.items()}
         self._check_enough(len(self.shares), "have helped to unmask it")
         total = np.add.reduce(list(masked.values()), axis=0)
         n = len(total)

@@ -64,7 +64,7 @@ class Sites:
         self.spent: dict[str, tuple[float, float]] = {}
         # what first answers said, which holds for good: names, dtypes, columns, what all have alike
         self.nodes: dict[str, int] = {}
-        self._told: dict[int, tuple[str, Any, Any]] = {}
+        self._described: dict[int, tuple[str, Any, Any]] = {}
         self._traits: dict[str, Any] = {}
         self._summed: set[str] = set()
         self._check_enough()
@@ -77,8 +77,8 @@ class Sites:
     @property
     def columns_of(self) -> dict[str, tuple[str, ...] | None]:
         """Names of the columns of each site."""
-        told = {name: self._told[node][2] for node, name in self.names.items()}
-        return {name: check_names(own, len(own or ())) for name, own in told.items()}
+        described = {name: self._described[node][2] for node, name in self.names.items()}
+        return {name: check_names(own, len(own or ())) for name, own in described.items()}
 
     @property
     def n_features(self) -> int:
@@ -92,7 +92,7 @@ class Sites:
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the rows of all sites."""
-        return np.result_type(*(self._told[node][1] for node in self.names))
+        return np.result_type(*(self._described[node][1] for node in self.names))
 
     def ask(
         self,
@@ -142,8 +142,8 @@ class Sites:
                 answer = self._open(node, replies.get(node), question.config["nonce"])
                 value = read(answer)
                 account = _spent_of(answer) if spent else None
-                told = answer.config.get("dtype"), answer.config.get("columns")
-                if (answer.site, *told) != self._told.get(node):
+                described = answer.config.get("dtype"), answer.config.get("columns")
+                if (answer.site, *described) != self._described.get(node):
                     self._pin(node, answer)
                 if account is not None:
                     self.spent[answer.site] = account
@@ -231,7 +231,7 @@ class Sites:
         if config.get("nonce") != nonce:
             raise BadMessageError("sent what is no answer to this question")
         site: Any = config.get("site")
-        if node not in self._told or site != self.names[node]:
+        if node not in self._described or site != self.names[node]:
             site = _checked_name(site, node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
@@ -239,7 +239,7 @@ class Sites:
 
     def _claim(self, node: int, reply: Message | None) -> str:
         """Name that a node without one states in a bad answer, for an error; it proves nothing."""
-        if node in self._told or reply is None:
+        if node in self._described or reply is None:
             return ""
         site = reply.config.get("site")
         return f"calls itself {shown(site)!r}: " if isinstance(site, str) else ""
@@ -247,8 +247,8 @@ class Sites:
     def _pin(self, node: int, answer: Answer) -> None:
         """Hold a node to the name, dtype and columns of its first answer."""
         columns = answer.config.get("columns")
-        told = answer.site, answer.dtype.name, columns  # which says what is wrong with a dtype
-        if node in self._told:
+        described = answer.site, answer.dtype.name, columns  # which says what is wrong with a dtype
+        if node in self._described:
             raise answer.refused("another name, dtype or columns than before")
         if not isinstance(columns, list | None):
             raise answer.refused("columns that are not a list of names")
@@ -258,7 +258,7 @@ class Sites:
             answer.agree("columns", names)
         if (first := self.nodes.setdefault(answer.site, node)) != node:
             raise BadMessageError(f"node {first} has this name")
-        self.names[node], self._told[node] = answer.site, told
+        self.names[node], self._described[node] = answer.site, described
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
         """Keep the largest group of sites that are alike; of equal ones that of the first name."""

@@ -16,7 +16,7 @@ from ..federated import OnlineDistributedPCA
 from ..federated._online_distributed_pca import local_eigenspace
 from ..summary import Subspace
 from ..summary._projection_mean import ProjectionMean
-from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_told, value_sent
+from ._estimators import partial_fit_estimator, rows_sent, site_work, summary_received, value_sent
 from ._messages import Answer
 from ._questions import MOMENTS, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
@@ -75,7 +75,7 @@ def _take_spaces(
 
 def _space(estimator: OnlineDistributedPCA, answer: Answer) -> tuple[Subspace, int]:
     """Eigenspace of a site's batch, and number of rows."""
-    space = summary_told(answer)
+    space = summary_received(answer)
     size = estimator._size
     if size is not None and space.n_components > size:
         raise answer.refused(f"{space.n_components} directions, expected at most {size}")

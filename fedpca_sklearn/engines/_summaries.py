@@ -16,7 +16,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._base.adjusting import adjusting_of, adjusts, wanted_of_factor, whole_model, with_confounders
+from .._base.adjusting import (
+    adjusting_of,
+    adjusts,
+    n_certain_of_factor,
+    untruncated_model,
+    with_confounders,
+)
 from .._base.certified import certify
 from .._kernels import linalg
 from .._kernels.certificates import N_PROBES, Certificate
@@ -37,10 +43,10 @@ from ._estimators import (
     know_columns,
     one_message,
     partial_fit_estimator,
+    received,
     rows_sent,
     site_work,
     summary_and_rows,
-    told,
     value_sent,
 )
 from ._messages import Answer
@@ -100,7 +106,7 @@ def _(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         return fit_private(estimator, sites)
     if isinstance(sites, SecureSums):
         return _by_sums(estimator, sites)
-    found = told(estimator, sites, "summary", summary_and_rows, None)
+    found = received(estimator, sites, "summary", summary_and_rows, None)
     fitted = _with_summaries(estimator, found)
     if most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
@@ -125,7 +131,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int) -> FederatedPCA | None:
         return fit_missing(estimator, sites, batch)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
-    found = told(estimator, sites, "summary", summary_and_rows, batch)
+    found = received(estimator, sites, "summary", summary_and_rows, batch)
     return _with_summaries(estimator, found) if found else None
 
 
@@ -134,13 +140,13 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
     seen, d = estimator._clients, next(iter(found.values()))[0].n_features
     check_at_most_features(estimator.n_components, d)
     wanted = with_confounders(estimator, estimator._directions_needed())
-    max_keep = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
+    max_rank = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
     made = {}
     for site, (summary, n_rows) in found.items():
         if site in seen:
             n_rows += seen[site].n_rows
             before = seen[site].summary._replace(site=None)  # the same site, not the same rows
-            summary = merged([before, summary], max_keep, adjusting_of(estimator, d))
+            summary = merged([before, summary], max_rank, adjusting_of(estimator, d))
         made[site] = Site(None, n_rows, summary._replace(site=site))
     estimator._clients = {**seen, **made}
     estimator._merge_all()
@@ -222,15 +228,15 @@ def _check_rows(
 ) -> None:
     """Leave a site out whose products are of other rows than its summary."""
     products, deviation, (scatter, count) = np.split(message, [block.size, -2])
-    n, apart = summary.n_samples, summary.mean.astype(np.float64) - mean
-    about = summary.scatter + n * float(apart @ apart)
+    n, difference = summary.n_samples, summary.mean.astype(np.float64) - mean
+    about = summary.scatter + n * float(difference @ difference)
     reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
     with np.errstate(over="ignore"):  # as liars can make it
         size = float(np.linalg.norm(products))
         within = block @ products.reshape(block.shape).T
     same = (
         abs(count - n) <= _SAME * n
-        and float(np.abs(deviation / n - apart).max()) <= _SAME * reach
+        and float(np.abs(deviation / n - difference).max()) <= _SAME * reach
         and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
         and size <= (1 + _SAME) * about  # of an orthonormal block
         and np.trace(within) <= (1 + _SAME) * about
@@ -270,7 +276,7 @@ def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
         return _refined(estimator, sums, mean, count)
     found = triangle_about(estimator, sums, mean, count)
-    summary = subspace_of(found.triangle, sums.dtype, wanted=wanted_of_factor(estimator))
+    summary = subspace_of(found.triangle, sums.dtype, n_certain=n_certain_of_factor(estimator))
     fitted = _fitted(estimator, sums, summary)
     found.check(fitted)
     certify(fitted, _certificate(fitted, found))
@@ -292,7 +298,7 @@ def _certificate(fitted: FederatedPCA, found: SummedTriangle) -> Certificate:
     scatter: e of the entries, and e of the deviations that they are divided by. Of effects of
     confounders nothing is said.
     """
-    model, off, rank = whole_model(fitted), found.off, fitted.n_components_
+    model, off, rank = untruncated_model(fitted), found.off, fitted.n_components_
     if fitted.partial_out is not None:
         return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
     if found.units is not None:

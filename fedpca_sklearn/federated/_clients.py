@@ -16,7 +16,7 @@ from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, refuse_dask
 from .._kernels.threads import threads_for_call
-from .._validation.arrays import in_numpy, place_of
+from .._validation.arrays import in_numpy, namespace_of
 from .._validation.checks import check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
 from .._validation.intervals import Interval
@@ -306,7 +306,7 @@ def label_order(label: Any) -> tuple[bool, Any]:
 
 def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     """Labels, n of them if that is known, as an array of integers or of strings."""
-    if not isinstance(clients, np.ndarray) and place_of(clients) is not None:
+    if not isinstance(clients, np.ndarray) and namespace_of(clients) is not None:
         clients = in_numpy(clients)
     if isinstance(clients, np.ma.MaskedArray) and np.ma.is_masked(clients):
         raise ValueError(

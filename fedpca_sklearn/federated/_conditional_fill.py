@@ -277,18 +277,18 @@ class Seen(NamedTuple):
         Weight of the entries of each column at each of s clients.
     rows : ndarray of shape (s,)
         Weight of the rows of each client.
-    together : ndarray of shape (d, d) or None
+    known_pairs : ndarray of shape (d, d) or None
         `pairs`, where they are known of all clients together.
     """
 
     entries: np.ndarray
     rows: np.ndarray
-    together: np.ndarray | None = None
+    known_pairs: np.ndarray | None = None
 
     def times(self, share: float) -> Seen:
         """The same of rows that count less."""
-        together = None if self.together is None else share * self.together
-        return Seen(share * self.entries, share * self.rows, together)
+        known_pairs = None if self.known_pairs is None else share * self.known_pairs
+        return Seen(share * self.entries, share * self.rows, known_pairs)
 
     @property
     def usual_pairs(self) -> float:
@@ -303,7 +303,7 @@ class Seen(NamedTuple):
         ``sum_i entries_ia entries_ib / rows_i``.
         """
         found = (self.entries.T / self.rows) @ self.entries
-        found = found if self.together is None else self.together.copy()
+        found = found if self.known_pairs is None else self.known_pairs.copy()
         np.fill_diagonal(found, self.entries.sum(axis=0))
         return found
 
@@ -461,8 +461,8 @@ def unattenuated(subspace: Subspace, seen: Seen) -> Subspace:
     n, d = subspace.n_samples, subspace.n_features
     if d > DENSE or not len(subspace.components):
         return subspace
-    S, together = scatter_of(subspace), seen.pairs
-    S *= np.divide(n, together, out=np.zeros((d, d)), where=together > 0)
+    S, known_pairs = scatter_of(subspace), seen.pairs
+    S *= np.divide(n, known_pairs, out=np.zeros((d, d)), where=known_pairs > 0)
     values, U = np.linalg.eigh(S)
     values, total = values[::-1], float(np.trace(S))
     kept = (values > 0) & (np.cumsum(values) <= total)

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import RealNotInt
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import ADJUSTING, adjusted_attributes, wanted_of_factor
+from .._base.adjusting import ADJUSTING, adjusted_attributes, n_certain_of_factor
 from .._base.batches import count_rows
 from .._base.fitted import of_one_state, shown_like
 from .._base.missing_entries import impute
@@ -213,7 +213,7 @@ class DistributedPCA(StreamingClientsTransformer):
                 factor = merge_factors(state.whole.factor, whole.factor)
                 whole = pooled(factor, [state.whole, whole])
             self._state = _State(whole, n_rows, dtype, root, load)
-            subspace = subspace_of(whole, dtype, wanted=wanted_of_factor(self))
+            subspace = subspace_of(whole, dtype, n_certain=n_certain_of_factor(self))
             self._set_fitted(subspace, self.n_components, n_rows)
 
     def _factors(self, X: Any, weight: Any, shards: list) -> tuple[dict, np.ndarray | None]:

@@ -26,7 +26,7 @@ from .._base.certified import explained_variance_interval, subspace_error_bound
 from .._base.fitted import LEARNT, Learnt, of_one_state, show_in
 from .._base.missing_entries import impute
 from .._kernels.too_large import largest_named
-from .._validation.arrays import PLACE
+from .._validation.arrays import NAMESPACE
 from .._validation.checks import check_at_most_features, number_or_none
 from .._validation.intervals import InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters
@@ -34,7 +34,7 @@ from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ..summary._merging import check_subspaces, checked_with_place
+from ..summary._merging import check_subspaces, checked_with_namespace
 from ..summary._updating import lacks_directions
 from ._available_pairs import MissingStrategy, check_missing, from_pairs, ridge_of
 from ._client_refinement import (
@@ -47,7 +47,7 @@ from ._client_refinement import (
 )
 from ._clients import StreamingClientsTransformer, label_order
 from ._conditional_fill import ConditionalFill
-from ._few_rows import LaterMerge, partial_fit
+from ._few_rows import DeferredMerge, partial_fit
 from ._local_fit import Site, labels_of_sites, rows_of_summary
 from ._merge import (
     LastMerge,
@@ -65,7 +65,7 @@ from ._private import (
     privacy_spent,
     release_of_clients,
 )
-from ._summaries import Summarised, fitted_estimators, merged_later, take_summaries
+from ._summaries import Summarised, deferred_merge, fitted_estimators, take_summaries
 
 __all__ = ["FederatedPCA"]
 
@@ -294,7 +294,7 @@ class FederatedPCA(StreamingClientsTransformer):
     def _fitted_on(self, subspaces: Sequence[Subspace]) -> Any:
         """The estimator, fitted on summaries."""
         self._check_parameters()
-        subspaces, place = checked_with_place(subspaces)
+        subspaces, namespace = checked_with_namespace(subspaces)
         check_at_most_features(self.n_components, subspaces[0].n_features)
         if not any(s.n_samples > 0 for s in subspaces):
             raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
@@ -312,7 +312,7 @@ class FederatedPCA(StreamingClientsTransformer):
         if self.subspace_.feature_names is not None:
             self.feature_names_in_ = np.array(self.subspace_.feature_names, dtype=object)
         warn_of_another_cut(self)
-        show_in(place, self)
+        show_in(namespace, self)
         return self
 
     def remove(self, label: Any) -> Any:
@@ -357,7 +357,7 @@ class FederatedPCA(StreamingClientsTransformer):
         others = {known: site for known, site in self._clients.items() if known != label}
         if not any(site.n_rows for site in others.values()):
             raise ValueError(f"label={label!r} is the last client; nothing would be left.")
-        place = vars(self).get(PLACE)
+        namespace = vars(self).get(NAMESPACE)
         with self._unchanged_on_error():
             self.communication_ = self.communication_.copy()
             self._clients = others
@@ -366,8 +366,8 @@ class FederatedPCA(StreamingClientsTransformer):
             else:
                 self.missing._merge_others(self)
             self.clients_ = [known for known in self.clients_ if known in others]
-            if place is not None:
-                self.__dict__[PLACE] = place
+            if namespace is not None:
+                self.__dict__[NAMESPACE] = namespace
         if self.missing is None:
             self._warn_of_cut()
         return self
@@ -408,8 +408,10 @@ class FederatedPCA(StreamingClientsTransformer):
         sites = self._clients.values()
         whole = [site.summary for site in sites]
         # made here of the same columns, so that they need no check
-        together = all(isinstance(s.estimator, Summarised) and not s.summary.sites for s in sites)
-        if not together:
+        all_summarised = all(
+            isinstance(s.estimator, Summarised) and not s.summary.sites for s in sites
+        )
+        if not all_summarised:
             whole = check_subspaces(whole)
         above = self.n_components == ABOVE_NOISE  # of all, once they are known
         refuse_noise(self, whole, counted=isinstance(self.n_components, str) and not above)
@@ -417,11 +419,11 @@ class FederatedPCA(StreamingClientsTransformer):
         n_rows = sum([site.n_rows for site in sites])
         sums = self._trust == "sum"  # whose rounds are in the log
         last = LastMerge(self._last_merge, None if sums else self.communication_)
-        simple = together and type(self) is FederatedPCA
-        later = merged_later(self, strategy, whole, n_rows, simple)
-        if later is not None:
+        simple = all_summarised and type(self) is FederatedPCA
+        deferred = deferred_merge(self, strategy, whole, n_rows, simple)
+        if deferred is not None:
             last.record(whole)
-            self.__dict__[LEARNT] = Learnt(later)
+            self.__dict__[LEARNT] = Learnt(deferred)
         else:
             with largest_named(partial(clients_named, self._clients), whole):
                 subspace = merged_clients(self, strategy, whole, last)
@@ -430,7 +432,7 @@ class FederatedPCA(StreamingClientsTransformer):
         show_findings(self, strategy)
         self.n_refinements_ = 0
 
-    def _compute(self, merge: LaterMerge) -> dict[str, Any]:
+    def _compute(self, merge: DeferredMerge) -> dict[str, Any]:
         whole = [client.summary for client in merge.clients.values()]
         subspace = merged_clients(self, merge.strategy, whole, LastMerge())
         return self._attributes(subspace, self.n_components, merge.n_rows)
@@ -438,7 +440,7 @@ class FederatedPCA(StreamingClientsTransformer):
     def _settle(self) -> None:
         super()._settle()
         learnt = vars(self)[LEARNT]
-        if isinstance(learnt.state, LaterMerge):
+        if isinstance(learnt.state, DeferredMerge):
             self.__dict__[LEARNT] = Learnt(learnt.state._replace(new=None), learnt.values)
 
     def _beyond_the_summary(self) -> str | None:

@@ -56,9 +56,9 @@ def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoment
         moments = moments_of(local.fit(X, sample_weight=weight))
     if sp.issparse(X):  # a column of zeros and large entries varies by as much as its mean
         return in_units(moments, unit).checked(given)
-    apart = X - moments.mean
-    apart[np.isnan(apart)] = 0.0
-    total = apart.sum(axis=0) if weight is None else weight @ apart
+    deviations = X - moments.mean
+    deviations[np.isnan(deviations)] = 0.0
+    total = deviations.sum(axis=0) if weight is None else weight @ deviations
     rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
     return in_units(moments._replace(rest=rest), unit).checked(given)
 

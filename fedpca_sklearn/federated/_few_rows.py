@@ -21,7 +21,7 @@ from ._merge import LastMerge, MergeStrategy
 _WAITING_ENTRIES = 2**16
 
 
-class LaterMerge(NamedTuple):
+class DeferredMerge(NamedTuple):
     """Clients whose summaries are merged when an attribute of the merge is read.
 
     ``new``: what the next client does (`Summarised`), if rows of clients need no check but that of
@@ -49,7 +49,7 @@ partial_fit.__doc__ = StreamingClientsTransformer.partial_fit.__doc__
 def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
     """Take rows of known clients, if nothing else has changed since the last call."""
     merge = pca._state_without_checks()
-    if not isinstance(merge, LaterMerge) or merge.new is None or pca.n_refinements_:
+    if not isinstance(merge, DeferredMerge) or merge.new is None or pca.n_refinements_:
         return False
     if type(X) is not np.ndarray or X.ndim != 2 or not len(X) or isinstance(clients, str):
         return False
@@ -193,13 +193,13 @@ def _room(work: Any, d: int) -> int:
 
 def _most(work: Any, used: np.ndarray) -> int:
     """Directions that a summary may have of columns of which these are not constant."""
-    kept = len(used) if work.max_keep is None else work.max_keep
+    kept = len(used) if work.max_rank is None else work.max_rank
     return min(kept, int(np.count_nonzero(used)))
 
 
 def _directions(work: Any, summary: Subspace, used: np.ndarray) -> int:
     """Directions that are sent of a summary."""
-    most, held = _most(work, used), summary._leading
-    if isinstance(held, ScatterMatrix) and held.certainty.n_known >= most:
+    most, leading = _most(work, used), summary._leading
+    if isinstance(leading, ScatterMatrix) and leading.certainty.n_known >= most:
         return most  # as so many eigenvalues are certain
     return min(most, summary.n_components)

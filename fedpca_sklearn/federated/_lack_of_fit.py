@@ -86,7 +86,7 @@ def warn_of_weights(lost: float) -> None:
     )
 
 
-def share_held(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
+def share_explained(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
     """Estimate of the variance along components, as a share of that along the best as many.
 
     In each direction that a part cut it is taken to have the least variance that it kept, or all
@@ -107,11 +107,11 @@ def share_held(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
 
 def warn_of_cuts(parts: Sequence[Subspace], merged: Subspace, rank: int) -> None:
     """Warn where clients cut directions that the components of all need."""
-    if (held := share_held(parts, merged, rank)) < HELD:
+    if (explained := share_explained(parts, merged, rank)) < HELD:
         warnings.warn(
-            f"clients have cut directions that others have: the components hold some {held:.1%} of "
-            f"the variance that {rank} components could. n_refinements=2, or the method refine, "
-            "brings them closer.",
+            "clients have cut directions that others have: the components hold some "
+            f"{explained:.1%} of the variance that {rank} components could. n_refinements=2, or "
+            "the method refine, brings them closer.",
             UserWarning,
             stacklevel=4,
         )

@@ -32,7 +32,7 @@ from ..summary._merging import (
     threads_of_merge,
     weighted,
 )
-from ..summary._metric import alike, merged
+from ..summary._metric import equilibrated, merged
 from ..summary._rayleigh_ritz import factor_along
 from ..summary._updating import was_truncated
 
@@ -304,8 +304,8 @@ class SubspaceMerge(MergeStrategy):
     @property
     def _adds_up(self) -> bool:
         flat = type(self) is SubspaceMerge and self.fan_in is None and not self.truncate
-        alike = self.forgetting_factor == 1 and self.center == "all"
-        return flat and alike and self.method == "auto"
+        unweighted = self.forgetting_factor == 1 and self.center == "all"
+        return flat and unweighted and self.method == "auto"
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:
         """Return the same; with ``truncate`` it cannot be a share."""
@@ -378,7 +378,7 @@ class LastMerge:
         last._clients = clients
         return last
 
-    def _held(self) -> list[Subspace]:
+    def _messages(self) -> list[Subspace]:
         """Summaries that have been sent."""
         return self._sent + [client.summary for client in self._clients.values()]
 
@@ -396,14 +396,17 @@ class LastMerge:
         if self._log is None:
             return
         messages = list(messages)
-        held = set() if self._before is None else set(map(id, self._before._held()))
-        new = [i for i, message in enumerate(messages) if id(message) not in held]
+        sent_before = set() if self._before is None else set(map(id, self._before._messages()))
+        new = [i for i, message in enumerate(messages) if id(message) not in sent_before]
         sizes = [Message(*messages[i]._size()) for i in new]
         self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
         self._sent.extend(messages)
 
     def __getstate__(self):
-        return {"sent": self._held(), "made": [(*key, made) for key, made in self._made.items()]}
+        return {
+            "sent": self._messages(),
+            "made": [(*key, made) for key, made in self._made.items()],
+        }
 
     def __setstate__(self, state):
         self._before = self._log = None
@@ -557,27 +560,27 @@ def merged_clients(
     pca: Any, strategy: MergeStrategy, whole: list[Subspace], last: LastMerge
 ) -> Subspace:
     """The merge of the summaries of all clients, of which ``last`` records the rounds."""
-    wanted = number_or_none(pca.n_components)
+    n_certain = number_or_none(pca.n_components)
     if adjusts(pca):
-        return _merged_in_units(pca, strategy, whole, wanted, last)
-    kept = strategy.directions_kept(whole, wanted)
+        return _merged_in_units(pca, strategy, whole, n_certain, last)
+    kept = strategy.directions_kept(whole, n_certain)
     return merge_in_rounds(strategy, whole, kept, kept, record=last.record, once=last.once)
 
 
 def _merged_in_units(
-    pca: Any, strategy: MergeStrategy, whole: list[Subspace], wanted: Any, last: LastMerge
+    pca: Any, strategy: MergeStrategy, whole: list[Subspace], n_certain: Any, last: LastMerge
 ) -> Subspace:
     """The same in units that fit how rows are adjusted; messages are those of rows as they are."""
     adjusting = adjusting_of(pca, whole[0].n_features, whole[0].feature_names)
     if strategy._adds_up:
         last.record(whole)
-        kept = strategy.directions_kept(whole, with_confounders(pca, wanted))
-        return merged(whole, kept, adjusting, wanted)
-    parts, undone = alike(whole, adjusting, wanted, not takes_all(pca.merge), last.once)
+        kept = strategy.directions_kept(whole, with_confounders(pca, n_certain))
+        return merged(whole, kept, adjusting, n_certain)
+    parts, restored = equilibrated(whole, adjusting, n_certain, not takes_all(pca.merge), last.once)
     sent = {id(part): of for part, of in zip(parts, whole, strict=True)}
 
     def record(messages: list[Subspace], receivers: list | None = None) -> None:
         last.record([sent.get(id(message), message) for message in messages], receivers)
 
-    kept = strategy.directions_kept(parts, with_confounders(pca, wanted))
-    return undone(merge_in_rounds(strategy, parts, kept, kept, record=record, once=last.once))
+    kept = strategy.directions_kept(parts, with_confounders(pca, n_certain))
+    return restored(merge_in_rounds(strategy, parts, kept, kept, record=record, once=last.once))

@@ -12,7 +12,7 @@ from .._kernels import linalg
 from .._kernels.sizes import rows_within, slices_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
-from ..summary._rayleigh_ritz import along
+from ..summary._rayleigh_ritz import rayleigh_ritz
 from ._lack_of_fit import MORE_BY_NOISE, times_as_much, warn_of_weights
 from ._merge import MergeStrategy, moments_and_factor
 
@@ -110,7 +110,7 @@ class NoiseAwareMerge(MergeStrategy):
         if V is None:
             return merge_subspaces(parts, rank)
         total, factor = moments_and_factor(parts)
-        merged = along(total, V, factor(V))
+        merged = rayleigh_ritz(total, V, factor(V))
         lost = times_as_much(parts, merged, merge_subspaces(parts, rank))
         if lost > MORE_BY_NOISE:
             warn_of_weights(lost)
@@ -170,8 +170,8 @@ def _coordinates(parts: Sequence[Subspace], basis: np.ndarray) -> tuple[np.ndarr
 
 def _one_noise(rest: np.ndarray, df: np.ndarray) -> bool:
     """Whether a likelihood ratio test finds no difference of variances."""
-    told = df >= 1
-    rest, df = rest[told], df[told]
+    known = df >= 1
+    rest, df = rest[known], df[known]
     if len(df) < 2 or not np.all(rest > 0):
         return len(df) < 2 or not np.any(rest > 0)
     statistic = df.sum() * np.log(rest.sum() / df.sum()) - float(df @ np.log(rest / df))

@@ -25,7 +25,7 @@ from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
-from ..summary._rayleigh_ritz import along, factor_along
+from ..summary._rayleigh_ritz import factor_along, rayleigh_ritz
 from ..summary._updating import updated
 from ._clients import StreamingClientsTransformer, rows_of
 from ._merge import MergeStrategy, check_count, moments_and_factor
@@ -293,15 +293,15 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
 
     def _next_mean(self, mean: ProjectionMean, spaces: list[Subspace]) -> ProjectionMean:
         """Mean of projections after one more step."""
-        max_keep = self._eigenpairs_kept(mean.vectors.shape[1])
+        max_rank = self._eigenpairs_kept(mean.vectors.shape[1])
         shares = shares_of(spaces, self.weighting)
         if self.average == "shards":
-            return mean.add(spaces, shares, max_keep)
+            return mean.add(spaces, shares, max_rank)
         step, sine = projection_average(
             spaces, number_or_none(self.n_components) or self._size, shares
         )
         (share,) = shares_of([step], self.weighting)
-        return mean.add([step], [share], max_keep).blurred(sine, share)
+        return mean.add([step], [share], max_rank).blurred(sine, share)
 
     def _merged(self, total: Subspace, spaces: dict[Any, Subspace]) -> Subspace:
         """Summary of all rows, of which a step tells what the clients have sent."""
@@ -364,7 +364,9 @@ class State:
 
     def leading(self, n_components: int | None) -> Subspace:
         """Summary along the leading eigenvectors of the mean, turned to the principal axes."""
-        return along(self.total.truncate(0), *self.mean.leading(n_components, self._factor_along))
+        return rayleigh_ritz(
+            self.total.truncate(0), *self.mean.leading(n_components, self._factor_along)
+        )
 
     def _factor_along(self, V: np.ndarray) -> np.ndarray:
         """Factor of the scatter matrix along the first vectors of the mean."""
@@ -386,14 +388,14 @@ def local_eigenspace(
     """
     X = check_rows(X, [dtype])
     n, d = X.shape
-    max_keep = None if size is None else kept_directions(size, d)
-    if max_keep is not None and d <= min(n, EXACT_ORDER):
-        max_keep = d
-    block_size = auto_block_size(max_keep, d, sp.issparse(X))
+    max_rank = None if size is None else kept_directions(size, d)
+    if max_rank is not None and d <= min(n, EXACT_ORDER):
+        max_rank = d
+    block_size = auto_block_size(max_rank, d, sp.issparse(X))
     if min(n, d) <= EXACT_ORDER:
         block_size = max(block_size, n)
     start = Subspace.empty(d, centered=center, dtype=X.dtype)
-    space = updated(start, X, weight, max_keep=max_keep, block_size=block_size, wanted=size)
+    space = updated(start, X, weight, max_rank=max_rank, block_size=block_size, n_certain=size)
     space = space.truncate(size)
     if not columns:
         space = space._replace(column_scatter=None)
@@ -520,11 +522,11 @@ def projection_average(
     """
     if n_components is None:
         n_components = max(part.n_components for part in parts)
-    max_keep = max(ROWS_AT_ONCE // 2, 2 * n_components)
+    max_rank = max(ROWS_AT_ONCE // 2, 2 * n_components)
     mean = ProjectionMean.empty(parts[0].n_features)
-    mean = mean.add(parts, weights, max_keep)
+    mean = mean.add(parts, weights, max_rank)
     total, factor = moments_and_factor(parts)
-    found = along(total, *mean.leading(n_components, factor))
+    found = rayleigh_ritz(total, *mean.leading(n_components, factor))
     return found, mean.sine_bound(n_components)
 
 

@@ -17,7 +17,7 @@ from .._validation.intervals import Interval
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._merging import pooled_moments
-from ..summary._rayleigh_ritz import along
+from ..summary._rayleigh_ritz import rayleigh_ritz
 from ._clients import labels_of, rows_of, shards_of, split_labels
 from ._federated_pca import FederatedPCA
 from ._shared_and_local import PersonalRounds, SharedAndLocal, local_directions
@@ -305,7 +305,9 @@ class PersonalizedPCA(FederatedPCA):
             total, corrections = pooled_moments(list(summaries.values()))
             factor = np.concatenate([rounds.finish(), corrections @ rounds.V.T])
             self.communication_.floats_pooled = pooled  # no rows but those of the fit
-            self._set_fitted(along(total, rounds.V, factor), self.n_components, self.n_samples_)
+            self._set_fitted(
+                rayleigh_ritz(total, rounds.V, factor), self.n_components, self.n_samples_
+            )
             self.local_components_ = rounds.local
             for name in ("site_means_", "local_pvalues_", "needs_local_"):
                 setattr(self, name, {label: getattr(self, name)[label] for label in local})

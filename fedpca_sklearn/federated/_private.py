@@ -80,7 +80,7 @@ class Release:
     terms: Terms
     rows: Any
     seeds: tuple[int, ...]
-    max_keep: int | None
+    max_rank: int | None
 
     def searched(self) -> Release:
         """With the norm and the centre that are found privately, if any are."""
@@ -98,7 +98,7 @@ class Release:
         """Messages in their order: what, which columns, and a number for the noise."""
         if self.terms.costs.mean is not None:
             yield "noisy_sum", (), 0
-        blocks = self.mechanism.column_blocks(self.rows.shape[1], self.max_keep)
+        blocks = self.mechanism.column_blocks(self.rows.shape[1], self.max_rank)
         for number, columns in enumerate(blocks, 1):
             yield "noisy_columns", (columns,), number
 
@@ -111,7 +111,7 @@ class Release:
         """What follows from the messages, or from their sums over clients with n rows in all."""
         total = next(messages) if self.terms.costs.mean is not None else None
         dtype = float_dtype(self.rows)
-        return self.mechanism.summary(messages, total, n, self.terms, self.max_keep, dtype)
+        return self.mechanism.summary(messages, total, n, self.terms, self.max_rank, dtype)
 
 
 def stated(
@@ -206,13 +206,13 @@ def release_of_clients(
     accounts = open_accounts(pca, fresh)
     accounts.check(labels, mechanism, mu2)
     check_all_rows(X, shards, pca.n_jobs)
-    max_keep = private_directions(pca._directions_needed(), d)
+    max_rank = private_directions(pca._directions_needed(), d)
     seeds = seeds_of(pca.random_state)
     terms = mechanism.terms(X, costs, len(shards))
     accounts.charge(labels, mechanism, mu2)
     pca._accounts = accounts
     releases = [
-        (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_keep))
+        (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_rank))
         for label, rows, _ in rows_of(X, None, shards)
     ]
     if mechanism.trust == "sum":
@@ -226,7 +226,7 @@ def release_of_clients(
     }
     privacy = {terms: stated(mechanism, *terms) for terms in set(spent.values())}
     made = {
-        label: _with_release(pca._clients.get(label), summary, max_keep, privacy[spent[label]])
+        label: _with_release(pca._clients.get(label), summary, max_rank, privacy[spent[label]])
         for label, summary in found.items()
     }
     pca._clients = {**pca._clients, **made}
@@ -237,11 +237,11 @@ def release_of_clients(
     return labels
 
 
-def _with_release(before: Site | None, summary: Subspace, max_keep: int | None, privacy: Any):
+def _with_release(before: Site | None, summary: Subspace, max_rank: int | None, privacy: Any):
     """The releases of a client so far, or of sums over clients, merged."""
     n_rows = round(summary.n_samples)
     if before is not None:
-        summary = merge_subspaces([before.summary, summary], max_keep)
+        summary = merge_subspaces([before.summary, summary], max_rank)
         n_rows += before.n_rows
     return Site(None, n_rows, summary._replace(privacy=privacy))
 

@@ -75,12 +75,12 @@ def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvi
             for share, cut in [_shares(part)]
         ]
         uncertain = 2 * float(np.median(squares))
-        means, alike = _means(parts, n, n_core, uncertain)
+        means, is_homogeneous = _means(parts, n, n_core, uncertain)
         found[:, 2] = means
         found[spread, 0] = _directions(
-            some, n[spread], rank, min(n_core, len(some)), uncertain, alike
+            some, n[spread], rank, min(n_core, len(some)), uncertain, is_homogeneous
         )
-        found[:, 1] = _variances(parts, n, n_core, uncertain, alike)
+        found[:, 1] = _variances(parts, n, n_core, uncertain, is_homogeneous)
     return [SiteEvidence(*values) for values in found.tolist()]
 
 
@@ -126,7 +126,7 @@ def _directions(
     rank: int,
     n_core: int,
     uncertain: float,
-    alike: bool,
+    is_homogeneous: bool,
 ) -> np.ndarray:
     """By the share of a site's scatter that the directions of a typical other site explain."""
     shares, chance = shares_explained(parts, rank), rank / parts[0].n_features
@@ -135,7 +135,7 @@ def _directions(
     reach = middle - float(typical[core].min())
     error = np.sqrt(uncertain * max(middle * (1 - middle), 0.0) / n)
     limit = _ERRORS * error
-    if not alike or reach > _ALIKE * np.median(error):
+    if not is_homogeneous or reach > _ALIKE * np.median(error):
         few = np.sqrt(np.maximum(np.median(n) / n, 1.0))
         wide = np.minimum(_LOST * (middle - chance), _REACH * (reach * few + error))
         limit = np.maximum(wide, limit)
@@ -169,18 +169,18 @@ def _shares(part: Subspace) -> tuple[np.ndarray, float]:
 
 
 def _variances(
-    parts: Sequence[Subspace], n: np.ndarray, n_core: int, uncertain: float, alike: bool
+    parts: Sequence[Subspace], n: np.ndarray, n_core: int, uncertain: float, is_homogeneous: bool
 ) -> np.ndarray:
     """By the factor between a site's total variance and that of a typical site."""
     v = np.array([part.total_variance if part.n_components else 0.0 for part in parts])
-    apart = np.abs(np.log(np.maximum(v, np.finfo(float).tiny) / np.median(v[v > 0])))
-    apart[[part.n_samples < 2 and not part.scatter for part in parts]] = 0.0  # a row has none
+    distance = np.abs(np.log(np.maximum(v, np.finfo(float).tiny) / np.median(v[v > 0])))
+    distance[[part.n_samples < 2 and not part.scatter for part in parts]] = 0.0  # a row has none
     error = np.sqrt(uncertain / np.maximum(n - 1, 1.0))
-    reach = float(np.sort(apart)[n_core - 1])
+    reach = float(np.sort(distance)[n_core - 1])
     limit = _REACH * np.maximum(reach, error)
-    if not alike or reach > _ALIKE * np.median(error):
+    if not is_homogeneous or reach > _ALIKE * np.median(error):
         limit = np.maximum(limit, np.log(_VARIANCES))
-    return apart / limit
+    return distance / limit
 
 
 def _means(
@@ -194,27 +194,27 @@ def _means(
     means = np.stack([part.mean for part in parts])
     sampling = np.median([part.total_variance for part in parts]) / n
     centre, core = np.median(means, axis=0), np.arange(0)
-    apart, between = np.zeros(len(parts)), 0.0
+    distance, between = np.zeros(len(parts)), 0.0
     for _ in range(STEPS):
         with np.errstate(over="ignore"):  # infinitely far
             squares = np.sum((means - centre) ** 2, axis=1)
             between = max(float(np.median(np.sort(squares - sampling)[:n_core])), 0.0)
-            apart = squares / np.maximum(between + sampling, np.finfo(float).tiny)
-        before, core = core, np.sort(np.argsort(apart, kind="stable")[:n_core])
+            distance = squares / np.maximum(between + sampling, np.finfo(float).tiny)
+        before, core = core, np.sort(np.argsort(distance, kind="stable")[:n_core])
         if np.array_equal(before, core):
             break
         centre = means[core].mean(axis=0)
-    middle = float(np.median(apart[core]))
-    reach = max(float(apart[core].max()) - middle, float(np.sqrt(uncertain)))
-    alike = bool(between <= _ALIKE * np.median(sampling))
-    return apart / (middle + _REACH_OF_SQUARES * reach), alike
+    middle = float(np.median(distance[core]))
+    reach = max(float(distance[core].max()) - middle, float(np.sqrt(uncertain)))
+    is_homogeneous = bool(between <= _ALIKE * np.median(sampling))
+    return distance / (middle + _REACH_OF_SQUARES * reach), is_homogeneous
 
 
 def _rows(n: np.ndarray, n_core: int) -> np.ndarray:
     """By the factor between the rows that a site claims and those of a typical site."""
-    apart = np.log(n) - np.log(np.median(n))
-    limit = max(np.log(_ROWS), _REACH * np.sort(np.abs(apart))[n_core - 1])
-    return np.maximum(apart, 0.0) / limit
+    distance = np.log(n) - np.log(np.median(n))
+    limit = max(np.log(_ROWS), _REACH * np.sort(np.abs(distance))[n_core - 1])
+    return np.maximum(distance, 0.0) / limit
 
 
 # Steps of Weiszfeld's algorithm, and the change of weights that ends them.
@@ -341,8 +341,8 @@ def median_weights(bases: Sequence[np.ndarray]) -> np.ndarray:
     inner = for_each_pair(lambda V, U: np.sum((V @ U.T) ** 2, axis=0), bases, bases)
     weights = np.full(len(bases), 1 / len(bases))
     for _ in range(_STEPS):
-        along = inner @ weights
-        distances = np.sqrt(np.maximum(ranks - 2 * along + weights @ along, _TOL**2))
+        overlaps = inner @ weights
+        distances = np.sqrt(np.maximum(ranks - 2 * overlaps + weights @ overlaps, _TOL**2))
         before, weights = weights, 1 / distances / np.sum(1 / distances)
         if np.abs(weights - before).max() < _TOL:
             break

@@ -23,7 +23,7 @@ from .._validation.parameters import allowed, with_parameters
 from ..communication import Federation
 from ..summary import Subspace, merge_subspaces
 from ..summary._projection_mean import ProjectionMean
-from ..summary._rayleigh_ritz import along, factor_along
+from ..summary._rayleigh_ritz import factor_along, rayleigh_ritz
 from ..summary._refinement import check_same_rows, products_of
 from ..summary._updating import was_truncated
 from ._merge import MergeStrategy, check_count, moments_and_factor
@@ -97,15 +97,15 @@ def warn_of_alike_sites(
     """
     whole = merge_subspaces(parts, rank).components
     d, n = V.shape[1] - len(V), np.array([part.n_samples for part in parts])
-    own, alike = (
+    own, of_shared = (
         sum(_left(part, basis) for part, basis in zip(parts, bases, strict=True))
         for bases in ([np.concatenate([V, W]) for W in local], [whole] * len(parts))
     )
     beyond = (1 + np.sqrt(d / n)) ** 2 - 1
     noise = float(n @ (beyond * list(map(len, local)))) / float(n.sum()) / max(d, 1)
-    if len(parts) > 1 and 0 < alike < np.inf and 1 - own / alike < NOISE * noise:
+    if len(parts) > 1 and 0 < of_shared < np.inf and 1 - own / of_shared < NOISE * noise:
         warnings.warn(
-            f"the components of sites leave {own / alike:.2f} times the squared residuals of "
+            f"the components of sites leave {own / of_shared:.2f} times the squared residuals of "
             f"{rank} shared ones in the rows of the fit, which noise explains: {rank} shared ones, "
             "of SubspaceMerge, are better for new rows.",
             UserWarning,
@@ -151,7 +151,7 @@ class SharedAndLocal(MergeStrategy):
         self.local_pvalues_ = dict(enumerate(p.tolist()))
         self.needs_local_ = dict(enumerate(significant(p).tolist()))
         total, factor = moments_and_factor(parts)
-        return along(total, V, factor(V))
+        return rayleigh_ritz(total, V, factor(V))
 
 
 def shared_and_local(

@@ -32,11 +32,11 @@ from ..streaming import StreamingPCA
 from ..streaming._blocks import State
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
-from ..summary._directions import are_alike
+from ..summary._directions import are_equilibrated
 from ..summary._merging import tighter_fraction
 from ..summary._updating import updated
 from ._clients import label_order
-from ._few_rows import LaterMerge, WaitingSite, after_few
+from ._few_rows import DeferredMerge, WaitingSite, after_few
 from ._local_fit import Site, fit_estimator, with_label_as_site
 from ._merge import MergeStrategy
 
@@ -57,16 +57,16 @@ Shards = list[tuple[Any, Any]]
 class Summarised:
     """Clients of which nothing is kept but a summary, from which `StreamingPCA` can go on.
 
-    ``prototype`` is not fitted: it says how many directions are sent, ``max_keep`` or as ``keep``
-    chooses, of which the first ``wanted`` will be read. ``knows_all``: a stream of as many
-    components keeps all directions. ``waits``: the merge is made when it is read, and few rows of a
-    call may wait for it.
+    ``prototype`` is not fitted: it says how many directions are sent, ``max_rank`` or as many as
+    ``choose_rank`` returns, of which the first ``n_certain`` will be read. ``knows_all``: a stream
+    of as many components keeps all directions. ``waits``: the merge is made when it is read, and
+    few rows of a call may be buffered until then.
     """
 
     prototype: StreamingPCA
-    max_keep: int | None
-    keep: Any
-    wanted: int | None
+    max_rank: int | None
+    choose_rank: Any
+    n_certain: int | None
     knows_all: bool
     waits: bool
 
@@ -76,8 +76,8 @@ class Summarised:
         n_components, beyond = self.prototype.n_components, self.prototype.oversampling
         if adjusts(self.prototype):
             return _stream(None, "auto")
-        if self.knows_all and self.wanted is not None and beyond != "auto":
-            return _stream(self.wanted + int(beyond), "auto")
+        if self.knows_all and self.n_certain is not None and beyond != "auto":
+            return _stream(self.n_certain + int(beyond), "auto")
         return _stream(n_components, beyond)
 
     def start(self, X: Any) -> Site:
@@ -86,7 +86,7 @@ class Summarised:
 
     def sent(self, state: State) -> Site:
         """A client with the directions that it sends."""
-        return Site(self, state.n_rows, state.subspace._part(self.max_keep))
+        return Site(self, state.n_rows, state.subspace._part(self.max_rank))
 
     def work(self, before: Any, X: Any, weight: Any = None) -> Site:
         """Local work of one client: its summary with more rows, which have been checked."""
@@ -94,7 +94,11 @@ class Summarised:
         if before is not None and before.n_rows:
             past, n_rows = self._past(before), before.n_rows
             X = X.astype(past._dtype, copy=False)
-        how = {"max_keep": self.max_keep, "keep": self.keep, "wanted": self.wanted}
+        how = {
+            "max_rank": self.max_rank,
+            "choose_rank": self.choose_rank,
+            "n_certain": self.n_certain,
+        }
         with np.errstate(all="ignore"):
             summary = updated(past, X, weight, **how)
         return Site(self, n_rows + count_rows(X, weight), summary)
@@ -211,10 +215,10 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
         return estimator
     estimator = clone(estimator) if estimator is pca.estimator else estimator
     asked = estimator.n_components
-    wanted = int(asked) if is_integer(asked) and not adjusts(estimator) else None
-    knows_all = d <= exact_dimension(wanted)
-    waits = method == "partial_fit" and _merges_later(pca, pca.merge)
-    work = Summarised(estimator, *Sizes(estimator).kept(d), wanted, knows_all, waits)
+    n_certain = int(asked) if is_integer(asked) and not adjusts(estimator) else None
+    knows_all = d <= exact_dimension(n_certain)
+    waits = method == "partial_fit" and _merge_is_deferred(pca, pca.merge)
+    work = Summarised(estimator, *Sizes(estimator).kept(d), n_certain, knows_all, waits)
     return work if need_no_units(work, X) else estimator
 
 
@@ -249,10 +253,10 @@ def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any,
         n = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         if 1 < n <= most:
             by_size.setdefault(n, []).append((label, rows))
-    for n, alike in by_size.items():
+    for n, of_size in by_size.items():
         with threads_for(_ENTRIES_AT_ONCE):
-            for some in slices_of(len(alike), max(1, _ENTRIES_AT_ONCE // (n * d))):
-                sites.update(_sites(clients, X, alike[some], kept))
+            for some in slices_of(len(of_size), max(1, _ENTRIES_AT_ONCE // (n * d))):
+                sites.update(_sites(clients, X, of_size[some], kept))
     return sites
 
 
@@ -275,7 +279,7 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
     """Whether the rows of no client need units for its columns, as those of all are alike."""
     if not adjusts(clients.prototype):
         return True
-    whole = clients.keep is None and clients.max_keep in (None, X.shape[1])
+    whole = clients.choose_rank is None and clients.max_rank in (None, X.shape[1])
     if not isinstance(X, np.ndarray) or not whole:
         return False
     squares = np.zeros(X.shape[1])
@@ -283,13 +287,13 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
         mean = X.mean(axis=0, dtype=np.float64)
         for at in row_slices(*X.shape):
             squares += np.square(X[at] - mean).sum(axis=0)
-        return are_alike(np.sqrt(squares)[None])
+        return are_equilibrated(np.sqrt(squares)[None])
 
 
 def _rows_and_directions(clients: Summarised, d: int) -> tuple[int, int]:
     """Rows up to which a client is small, and directions that are kept of it."""
-    kept = clients.max_keep
-    if clients.keep is not None:
+    kept = clients.max_rank
+    if clients.choose_rank is not None:
         return 0, 0
     at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)
     return min(d - 1, _FEW_ENTRIES // d, at_once), d if kept is None else kept
@@ -307,15 +311,15 @@ def _sites(
         yield shards[i][0], Site(clients, n, summary)
 
 
-def merged_later(
+def deferred_merge(
     pca: Any, strategy: MergeStrategy, whole: Sequence[Subspace], n_rows: int, simple: bool
-) -> LaterMerge | None:
+) -> DeferredMerge | None:
     """The merge of all clients, to be made when somebody reads; None: it may be an error.
 
     Clients then send all that they know at once. ``simple``: their summaries are made here, and no
     subclass does more with rows.
     """
-    if pca._trust is not None or not _merges_later(pca, strategy):
+    if pca._trust is not None or not _merge_is_deferred(pca, strategy):
         return None
     least, most = _USUAL_WEIGHTS
     for summary in whole:
@@ -323,10 +327,10 @@ def merged_later(
             return None
         if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
             return None
-    return LaterMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
+    return DeferredMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
 
 
-def _merges_later(pca: Any, merge: MergeStrategy | None) -> bool:
+def _merge_is_deferred(pca: Any, merge: MergeStrategy | None) -> bool:
     """Whether the merge adds up what all clients send at once, by no rule that may refuse it."""
     adds_up = merge is None or merge._adds_up
     return adds_up and not isinstance(pca.n_components, str) and not adjusts(pca)

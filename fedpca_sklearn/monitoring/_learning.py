@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from .._base.adjusting import adjusts, whole_model
+from .._base.adjusting import adjusts, untruncated_model
 from .._base.batches import are_bounded_rows
 from .._base.fitted import FittedState
 from .._dask import refuse_dask
@@ -38,7 +38,7 @@ _HOLD = 20
 _MOST_UNLIKE = 1e200
 
 
-def apart(fitted: Any) -> Any:
+def independent_copy(fitted: Any) -> Any:
     """A copy of an estimator that goes on without changing it."""
     return copy(fitted) if isinstance(fitted, FittedState) else deepcopy(fitted)
 
@@ -99,7 +99,7 @@ def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
             monitor._behind += 1
         return
     if rows.shape[0]:
-        estimator = apart(monitor.estimator_)
+        estimator = independent_copy(monitor.estimator_)
         estimator.partial_fit(rows, y, **extra)
         monitor.estimator_ = estimator
         monitor._behind += rows.shape[0]
@@ -211,7 +211,7 @@ def model_of(monitor: Any, fitted: Any, n_samples: int | None = None) -> Monitor
     subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
     mean = subspace.mean
     if adjusts(fitted) and fitted.scale:
-        subspace, scale = whole_model(fitted), fitted.scale_
+        subspace, scale = untruncated_model(fitted), fitted.scale_
     return MonitorModel.of(fitted.components_, subspace, monitor.contamination, mean, scale)
 
 

@@ -249,8 +249,8 @@ class MonitorModel:
         rest = np.maximum(size - more, 0)[:, None] / max(d - more, 1) * self.whole.moments
         factor = (n**2 - 1) / (n * max(n - more - 2, 1.0))
         units = min(self.whole.unit / self.whole.noise, 1e90)  # or nothing is there
-        along = np.minimum(size, more)[:, None] * factor**power
-        return np.stack([of_q, along + rest * units**power], axis=1)
+        explained = np.minimum(size, more)[:, None] * factor**power
+        return np.stack([of_q, explained + rest * units**power], axis=1)
 
     def _centred(self, X: Any) -> np.ndarray:
         """Dense rows about the mean, and scaled."""

@@ -22,10 +22,10 @@ from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
 from ..summary import Subspace
 from ._learning import (
-    apart,
     begin,
     check_fitted,
     checked_rows,
+    independent_copy,
     limits_of,
     model_now,
     model_of,
@@ -432,7 +432,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         """Of a copy, whose estimator goes on without this one."""
         state = dict(super().__getstate__())
         if "estimator_" in state:
-            state["estimator_"] = apart(state["estimator_"])
+            state["estimator_"] = independent_copy(state["estimator_"])
         return state
 
     def __sklearn_tags__(self):

@@ -65,14 +65,14 @@ class SecondMomentMechanism(Mechanism):
     _: KW_ONLY
     n_releases: int = allowed(AT_LEAST_ONE, default=1)
 
-    def column_blocks(self, n_features: int, max_keep: int | None) -> list[slice]:
+    def column_blocks(self, n_features: int, max_rank: int | None) -> list[slice]:
         """Columns of the second moment that are released at a time.
 
         Parameters
         ----------
         n_features : int
             Number of columns of the second moment.
-        max_keep : int or None
+        max_rank : int or None
             Directions that the summary will have at most; None: no bound.
 
         Returns
@@ -195,7 +195,7 @@ class SecondMomentMechanism(Mechanism):
         total: np.ndarray | None,
         n: int,
         terms: Terms,
-        max_keep: int | None,
+        max_rank: int | None,
         dtype: Any,
     ) -> Subspace:
         """Summary of n rows, from their noisy second moment and sum: post-processing.
@@ -210,7 +210,7 @@ class SecondMomentMechanism(Mechanism):
             Number of rows.
         terms : Terms
             Bound of the rows, and the public centre.
-        max_keep : int or None
+        max_rank : int or None
             Directions to keep at most; None: no bound.
         dtype : dtype
             Of the components.
@@ -229,9 +229,9 @@ class SecondMomentMechanism(Mechanism):
         if shape is not None:
             M, mean = shape.moment(M), shape.mean(mean)
         trace = float(np.trace(M))
-        values, vectors = linalg.eigh_top(M, len(M) if max_keep is None else max_keep)
+        values, vectors = linalg.eigh_top(M, len(M) if max_rank is None else max_rank)
         rounding = len(M) * np.finfo(float).eps * float(np.abs(values).max())
-        keep = int(np.sum(values[:max_keep] > rounding))
+        keep = int(np.sum(values[:max_rank] > rounding))
         return summary_of(vectors[:, :keep].T, values[:keep], origin + mean, n, trace, dtype)
 
 
@@ -538,9 +538,9 @@ class StreamingModSuLQ(ModSuLQ):
 
     _SYMMETRIC = False
 
-    def column_blocks(self, n_features, max_keep):
+    def column_blocks(self, n_features, max_rank):
         """Columns of the second moment that are released at a time."""
-        size = n_features if n_features <= SMALL_DIMENSION else rows_of_update(max_keep)
+        size = n_features if n_features <= SMALL_DIMENSION else rows_of_update(max_rank)
         return list(slices_of(n_features, size))
 
     def _published_std(self, d):
@@ -556,7 +556,7 @@ class StreamingModSuLQ(ModSuLQ):
     def _noise_cost(self, std, n_features, n_shares):
         return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)
 
-    def summary(self, columns, total, n, terms, max_keep, dtype):
+    def summary(self, columns, total, n, terms, max_rank, dtype):
         """Summary of n rows, from their noisy columns and sum; see the base class."""
         at, trace = 0, 0.0
         for block in columns:
@@ -567,7 +567,7 @@ class StreamingModSuLQ(ModSuLQ):
             here = slice(at, at + block.shape[1])
             block -= n * np.outer(mean, mean[here])
             trace += float(np.trace(block[here]))
-            found = updated_by_block(found, block.T, max_keep=max_keep)
+            found = updated_by_block(found, block.T, max_rank=max_rank)
             at = here.stop
         mean = terms.origin(d) + mean
         return summary_of(found.components, found.singular_values, mean, n, trace, dtype)

@@ -28,8 +28,8 @@ def variances_along(values: np.ndarray, std: float) -> np.ndarray:
     Bouchaud and Potters 2016). Falls with the eigenvalues by isotonic regression.
     """
     x = values / std
-    apart = x[:, None] - x
-    found = x - 2 * (apart / (apart**2 + 0.25)).sum(axis=1)
+    differences = x[:, None] - x
+    found = x - 2 * (differences / (differences**2 + 0.25)).sum(axis=1)
     found = isotonic_regression(found, increasing=False)
     least = max(_LEAST, 1e-3 * float(found.mean()))
     return std * np.maximum(found, least)
@@ -46,9 +46,9 @@ def turned(squares: np.ndarray, variances: np.ndarray, above: int) -> float:
     """Mean logarithm of how far noise turns components towards what is not above noise, squared."""
     if not above:
         return 0.0
-    apart = variances[:above, None] - variances[above:] + variances[-1]
+    gaps = variances[:above, None] - variances[above:] + variances[-1]
     noise = 1 / (squares[:above, None] * squares[above:])
-    return float(np.log((noise / apart**2).sum(axis=1)).mean())
+    return float(np.log((noise / gaps**2).sum(axis=1)).mean())
 
 
 @dataclass(frozen=True, eq=False)

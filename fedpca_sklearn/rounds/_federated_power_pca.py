@@ -143,7 +143,7 @@ class FederatedPowerPCA(ClientsTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_channel(self.channel, alike=True)
+        check_channel(self.channel, comparable=True)
         if self.channel is not None and self.channel.compares_clients and self.local_steps > 1:
             raise ValueError(
                 f"channel={self.channel!r} needs local_steps=1, because what comes of more steps "

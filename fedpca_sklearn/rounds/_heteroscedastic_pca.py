@@ -27,7 +27,7 @@ from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import along
+from ..summary._rayleigh_ritz import rayleigh_ritz
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import Client, Query, Scatter, TimesScatter, Variances
 
@@ -281,7 +281,7 @@ def _along_factors(
     new = new[sizes > _NEW][: V.shape[1] - len(V)]
     wide = linalg.orthonormalised(np.concatenate([V, new]))
     both = by_rayleigh_ritz(federation, clients, total, wide)
-    found = along(both, V, both.singular_values[:, None] * (both.components @ V.T))
+    found = rayleigh_ritz(both, V, both.singular_values[:, None] * (both.components @ V.T))
     left, least = (
         m.scatter - float(m.singular_values @ m.singular_values)
         for m in (found, both.truncate(len(V)))

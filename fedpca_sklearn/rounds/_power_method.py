@@ -13,7 +13,7 @@ from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING
 from ..communication import Federation
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import along
+from ..summary._rayleigh_ritz import rayleigh_ritz
 from ._queries import AnyClient, Moments, Query, TimesScatter, Variances
 
 # A block below this share of the largest eigenvalue adds nothing to a Krylov space.
@@ -190,6 +190,6 @@ def by_rayleigh_ritz(
     factor = np.sqrt(np.maximum(values, 0.0))[:, None] * Y.T
     scatter = total.scatter + max(float(scatter), 0.0)
     total = total._replace(scatter=scatter, n_samples=total.n_samples + _positive(count))
-    found = along(total, V, factor)
+    found = rayleigh_ritz(total, V, factor)
     s = found.singular_values
     return found.truncate(int(np.sum(s**2 > GRAM_ROUNDING * max(s[0] ** 2, np.finfo(float).tiny))))

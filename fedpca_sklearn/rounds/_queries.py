@@ -222,8 +222,8 @@ class Variances(OfBasis):
         V = self.V
         inner, trace = released[:-1].reshape(len(V), len(V)), released[-1]
         shift, total = client.about(self.mean)
-        along = V @ shift
-        inner = inner - np.outer(V @ client.total, along) - np.outer(along, V @ total)
+        coordinates = V @ shift
+        inner = inner - np.outer(V @ client.total, coordinates) - np.outer(coordinates, V @ total)
         trace -= shift @ (client.total + total)
         return np.append(inner.ravel(), [trace, client.n_samples])
 

@@ -203,8 +203,8 @@ def contradicts(
     cut, slack = cut / unit, slack / unit
     with np.errstate(over="ignore", invalid="ignore"):  # as liars can make it
         if isinstance(query, Variances):
-            inner, told = answer[:-2].reshape(len(V), len(V)), answer[-2:]
-            agree = abs(told[0] - scatter) / unit <= slack and abs(told[1] - n) <= _SHARE * n
+            inner, stated = answer[:-2].reshape(len(V), len(V)), answer[-2:]
+            agree = abs(stated[0] - scatter) / unit <= slack and abs(stated[1] - n) <= _SHARE * n
             return not (agree and _is_part_of((inner - said @ V.T) / unit, cut, slack))
         rest = (answer - said) / unit
         within = rest @ V.T

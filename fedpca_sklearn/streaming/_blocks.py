@@ -39,7 +39,7 @@ from .._validation.checks import (
     number_or_none,
 )
 from ..summary import Subspace
-from ..summary._metric import updated_by_block as updated_beside
+from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._updating import updated_by_block
 from ._half_life import CAME_WITHOUT_TIMES, duration_of, newest_and_shares, times_of_rows
 
@@ -157,8 +157,8 @@ def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> 
     d = chunks.shape[1]
     check_at_most_features(pca.n_components, d)
     state = state or empty_state(pca, d, float_dtype(chunks))
-    max_keep, keep = pca._sizes.kept(d)
-    between = max_keep if keep is None else number_or_none(pca.n_components)
+    max_rank, choose_rank = pca._sizes.kept(d)
+    between = max_rank if choose_rank is None else number_or_none(pca.n_components)
     adjusting = adjusting_of(pca, d)
     return State(*summarise(pca, chunks, state.subspace, state.n_rows, between, adjusting))
 
@@ -190,8 +190,8 @@ def _ready(pca: Any, state: State, d: int) -> State:
 def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
     """The state after validated blocks with their weights, the first one of this shape."""
     (m, d), sizes, rule = shape, pca._sizes, pca.rank_rule
-    max_keep, keep = sizes.kept(d, state.rank)
-    at_once = (max_keep or d) + m
+    max_rank, choose_rank = sizes.kept(d, state.rank)
+    at_once = (max_rank or d) + m
     # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
     if at_once >= d:
         at_once = 16 * d if d > COLUMNS_OF_THREADS else 1
@@ -201,22 +201,22 @@ def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -
     options = {
         "forgetting_factor": pca._row_factor,
         "svd_solver": pca.svd_solver,
-        "wanted": asked,
+        "n_certain": asked,
         "passes": int(asked or 1) if by_passes else None,
     }
     update: Any = updated_by_block
     if pca.scale or pca.partial_out is not None:
-        update = partial(updated_beside, adjusting=adjusting_of(pca, d))
+        update = partial(updated_adjusted, adjusting=adjusting_of(pca, d))
     with threads_for(d * at_once):
         for rows, w in blocks:
             if rule is not None:
-                max_keep, keep = sizes.kept(d, state.rank)
-                options["wanted"] = state.rank + 1  # type: ignore[operator]
+                max_rank, choose_rank = sizes.kept(d, state.rank)
+                options["n_certain"] = state.rank + 1  # type: ignore[operator]
             past = state.subspace
             if pca.forgetting == "blocks":
                 past = past.decay(pca.forgetting_factor**2)
             try:
-                past = update(past, rows, w, max_keep=max_keep, keep=keep, **options)
+                past = update(past, rows, w, max_rank=max_rank, choose_rank=choose_rank, **options)
             except TooLargeError:  # sums of rows that are not finite never are
                 check_finite(rows)
                 raise

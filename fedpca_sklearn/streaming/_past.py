@@ -111,11 +111,11 @@ class PAST(Tracker):
         if not len(P):  # small against the first rows that are not zero
             P = np.full(k, power) if self.deflation else np.eye(k) / power
         state, factors = _Past(state.W, P, power), fading.factors.tolist()
-        return (self._deflated if self.deflation else self._together)(state, Z, factors)
+        return (self._deflated if self.deflation else self._jointly)(state, Z, factors)
 
     _updated = _faded  # type: ignore[assignment]
 
-    def _together(self, state: _Past, Z: np.ndarray, factors: list[float]) -> _Past:
+    def _jointly(self, state: _Past, Z: np.ndarray, factors: list[float]) -> _Past:
         W, P, most = state.W, state.P.copy(), LIMIT / state.power
         k = len(W)
         K = np.zeros((k + len(Z), k))

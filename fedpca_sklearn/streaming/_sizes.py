@@ -38,26 +38,26 @@ _ROWS_AT_LEAST, _MOST_ROWS = 64, 1024
 
 @lru_cache(maxsize=512, typed=True)
 def directions_kept(
-    n_components: Any, oversampling: Any, beside: int, n_features: int, rank: int | None
+    n_components: Any, oversampling: Any, n_confounders: int, n_features: int, rank: int | None
 ) -> tuple[int | None, Any]:
     """Bound on the directions kept after a block, and the function that chooses fewer.
 
-    ``beside`` confounders are kept whole; ``rank`` is that of a rule, or None.
+    ``n_confounders`` confounders are kept whole; ``rank`` is that of a rule, or None.
     """
     beyond = None if oversampling == "auto" else int(oversampling)
     if rank is not None:  # one more than the rank, which may grow
         return kept_directions(min(rank + 1, n_features), n_features, beyond), None
-    wanted = number_or_none(n_components)
-    if wanted is None:
+    n_certain = number_or_none(n_components)
+    if n_certain is None:
         return None, None
-    if not isinstance(wanted, float):
-        wanted += beside
-        if beyond is None and n_features <= exact_dimension(wanted):
+    if not isinstance(n_certain, float):
+        n_certain += n_confounders
+        if beyond is None and n_features <= exact_dimension(n_certain):
             return n_features, None
-        return kept_directions(wanted, n_features, beyond), None
+        return kept_directions(n_certain, n_features, beyond), None
     if beyond is None and n_features <= SMALL_DIMENSION:
         return n_features, None
-    return None, partial(_kept_of_share, n_features, wanted, beyond)
+    return None, partial(_kept_of_share, n_features, n_certain, beyond)
 
 
 def _kept_of_share(
@@ -104,23 +104,27 @@ class Sizes(NamedTuple):
     def kept(self, n_features: int, rank: int | None = None) -> tuple[int | None, Any]:
         """Bound on the directions kept after a block, and the function that chooses fewer."""
         pca = self.pca
-        beside = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
-        return directions_kept(pca.n_components, pca.oversampling, beside, n_features, rank)
+        n_confounders = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
+        return directions_kept(pca.n_components, pca.oversampling, n_confounders, n_features, rank)
 
     def keeps_all(self, n_features: int) -> bool:
         """Whether all directions are kept, so that rows add up to a scatter matrix."""
-        max_keep, keep = self.kept(n_features)
-        return n_features <= MAX_EXACT_DIMENSION and keep is None and max_keep in (None, n_features)
+        max_rank, choose_rank = self.kept(n_features)
+        return (
+            n_features <= MAX_EXACT_DIMENSION
+            and choose_rank is None
+            and max_rank in (None, n_features)
+        )
 
     def block(self, n_features: int, sparse: bool = False) -> int:
         """Rows of a block, at most."""
         pca, rank = self.pca, self.start_rank
         if pca.block_size != "auto":
             return int(pca.block_size)
-        max_keep, _ = self.kept(n_features, rank)
+        max_rank, _ = self.kept(n_features, rank)
         if self.in_equal_blocks:  # once per block, so that blocks are small
-            return auto_block_size(max_keep, n_features, sparse and rank is None)
-        return block_size(max_keep, n_features, sparse, pca.partial_out is not None)
+            return auto_block_size(max_rank, n_features, sparse and rank is None)
+        return block_size(max_rank, n_features, sparse, pca.partial_out is not None)
 
     def slices(
         self, n: int, n_features: int, sparse: bool, device: bool = False
@@ -128,10 +132,10 @@ class Sizes(NamedTuple):
         """Slices of n rows, each a block."""
         if self.in_equal_blocks:
             return slices_of(n, self.block(n_features, sparse))
-        max_keep = self.kept(n_features)[0]
+        max_rank = self.kept(n_features)[0]
         passes = self.pca.svd_solver == "auto"
         by_qr = self.pca.partial_out is not None  # of which nothing is to be cut
-        return block_slices(n, n_features, max_keep, sparse, passes, device, by_qr)
+        return block_slices(n, n_features, max_rank, sparse, passes, device, by_qr)
 
     def buffer(self, n_features: int) -> int:
         """Rows that come a few at a time and are taken as one batch."""
@@ -187,9 +191,9 @@ def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
     d = n_features
     sizes = Sizes(self)
     rank = sizes.start_rank
-    k, keep = sizes.kept(d, rank)
+    k, choose_rank = sizes.kept(d, rank)
     if k is None:
-        if keep is not None or d > exact_dimension(None):
+        if choose_rank is not None or d > exact_dimension(None):
             raise ValueError(
                 f"n_components={self.n_components!r} must be an integer: the number of "
                 "directions kept depends on the data."
@@ -203,10 +207,10 @@ def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
     itemsize = np.dtype(dtype).itemsize
     past = self.block_size != "auto"  # else all rows are one block where k = d
     asked = number_or_none(self.n_components)
-    wanted = k if asked is None or rank is not None else int(asked)
-    options = (d, itemsize, self.center, self.svd_solver, past, wanted)
+    n_certain = k if asked is None or rank is not None else int(asked)
+    options = (d, itemsize, self.center, self.svd_solver, past, n_certain)
     n_threads = usable_threads()
     peak = max(peak_bytes(k, b, *options, n_threads) for b in rows)
     if self.svd_solver != "auto" or sizes.in_equal_blocks:
         return peak
-    return max(peak, bytes_of_passes(k, wanted, d, itemsize, n_threads))
+    return max(peak, bytes_of_passes(k, n_certain, d, itemsize, n_threads))

@@ -117,7 +117,12 @@ class SPIRIT(Tracker):
     def _faded(self, state: _Spirit, Z: np.ndarray, fading: Fading) -> _Spirit:
         d = Z.shape[1]
         W, power = state.W.copy(), state.power.copy()
-        weight, held, energy, rest = state.weight, state.held, state.energy, state.rows_since_change
+        weight, explained, energy, rest = (
+            state.weight,
+            state.explained,
+            state.energy,
+            state.rows_since_change,
+        )
         for z, f in zip(Z, fading.factors.tolist(), strict=True):
             square = float(z @ z)
             if energy == 0 < square:  # the first row that is not zero
@@ -135,16 +140,20 @@ class SPIRIT(Tracker):
                     x -= y * w
                 W = linalg.orthonormalised(W)
             y = W @ z
-            held, energy, weight = f * held + float(y @ y), f * energy + square, f * weight + 1
+            explained, energy, weight = (
+                f * explained + float(y @ y),
+                f * energy + square,
+                f * weight + 1,
+            )
             if rest > self.hold_off:
-                if square > 0 and held < self.lower * energy and len(W) < d:
+                if square > 0 and explained < self.lower * energy and len(W) < d:
                     W = _with_axis(W, z - y @ W)
                     # small against recent rows
                     power = np.append(power, 1e-2 * energy / (weight * np.count_nonzero(z)))
                     rest = 0
-                elif self.upper < 1 and held > self.upper * energy and len(W) > 1:
+                elif self.upper < 1 and explained > self.upper * energy and len(W) > 1:
                     W, power, rest = W[:-1], power[:-1], 0
-        return _Spirit(W, power, weight, held, energy, rest)
+        return _Spirit(W, power, weight, explained, energy, rest)
 
     _updated = _faded  # type: ignore[assignment]
 
@@ -152,7 +161,7 @@ class SPIRIT(Tracker):
         return state.W
 
     def _show_state(self, state: _Spirit) -> None:
-        self.energy_ratio_ = state.held / state.energy if state.energy > 0 else 1.0
+        self.energy_ratio_ = state.explained / state.energy if state.energy > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +171,7 @@ class _Spirit:
     W: np.ndarray
     power: np.ndarray
     weight: float
-    held: float
+    explained: float
     energy: float
     rows_since_change: int
 

@@ -26,7 +26,7 @@ from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
 from .._validation.parameters import allowed, with_parameters
 from ..rank import RankRule
 from ..summary import Subspace
-from ..summary._merging import checked_with_place
+from ..summary._merging import checked_with_namespace
 from ._blocks import (
     State,
     Stream,
@@ -286,7 +286,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         >>> np.allclose(goes_on.components_, stays.components_, rtol=0, atol=1e-13)
         True
         """
-        (subspace,), place = checked_with_place([subspace])
+        (subspace,), namespace = checked_with_namespace([subspace])
         pca = cls(n_components, **{"center": subspace.centered, **parameters})
         pca._check_parameters()
         state = _state_of(pca, subspace, n_samples_seen, last_time)
@@ -296,7 +296,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         pca._keep(state)
         pca._warn_of_cut()
         warn_of_another_cut(pca)
-        show_in(place, pca)
+        show_in(namespace, pca)
         return pca
 
     @property

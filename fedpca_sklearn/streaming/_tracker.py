@@ -21,7 +21,7 @@ from .._kernels.too_large import too_large
 from .._validation.checks import float_array
 from .._validation.intervals import Interval
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import along
+from ..summary._rayleigh_ritz import rayleigh_ritz
 from ._half_life import CAME_WITHOUT_TIMES, check_half_life, duration_of, factor_of, times_of_rows
 from ._innovations import NO_TIMES, Clock, Fading, Features, has_weight, innovations
 
@@ -90,7 +90,7 @@ class Tracked:
             factor *= np.sqrt(scatter / energy)
         empty = np.zeros((0, len(mean)), dtype)
         total = Subspace._trusted(empty, np.zeros(0), mean, n, scatter, center)
-        return along(total, V, factor)
+        return rayleigh_ritz(total, V, factor)
 
 
 def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ class Adjusted(NamedTuple):
     ----------
     model : Subspace
     adjustment : Adjustment
-    along : ndarray of shape (r, d)
+    confounder_rows : ndarray of shape (r, d)
         Rows of the summary that the confounders explain.
     is_cut : bool
         Whether the summary has cut confounders, so that their effects are not those of all rows.
@@ -99,12 +99,12 @@ class Adjusted(NamedTuple):
 
     model: Subspace
     adjustment: Adjustment
-    along: np.ndarray
+    confounder_rows: np.ndarray
     is_cut: bool = False
 
-    def undone(self, model: Subspace, before: Subspace) -> Subspace:
+    def restored(self, model: Subspace, before: Subspace) -> Subspace:
         """A summary of the rows themselves, whose adjusted summary has a model's directions."""
-        rows = np.concatenate([self.along, self.adjustment.back(model._rows)])
+        rows = np.concatenate([self.confounder_rows, self.adjustment.back(model._rows)])
         return before._replace(_leading=Factor(rows, before._dtype))
 
 
@@ -152,7 +152,7 @@ class _Left(NamedTuple):
     """
 
     effects: np.ndarray
-    along: np.ndarray
+    confounder_rows: np.ndarray
     is_cut: bool
     scatter: np.ndarray
     find: Callable[[np.ndarray], Found | None]
@@ -180,7 +180,9 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
     unit = unit_of(summary.n_samples)
     if unit < 1:
         found = adjusted(summary.decay(1 / unit), adjusting, most)
-        return found._replace(model=found.model.decay(unit), along=found.along * unit**0.5)
+        return found._replace(
+            model=found.model.decay(unit), confounder_rows=found.confounder_rows * unit**0.5
+        )
     if not summary.centered:
         raise ValueError("scale=True and partial_out need rows about their mean, center=True.")
     return _by_scatter(summary, adjusting, most) or _by_rows(summary, adjusting, most)
@@ -192,17 +194,17 @@ def is_certain(summary: Subspace, adjusting: Adjusting, most: int | None) -> boo
 
 
 def _by_scatter(summary: Subspace, adjusting: Adjusting, most: int | None) -> Adjusted | None:
-    held = summary._leading
-    if not isinstance(held, ScatterMatrix):
+    matrix = summary._leading
+    if not isinstance(matrix, ScatterMatrix):
         return None
     columns = _columns(summary, adjusting)
 
     def find() -> Any:
-        with threads_for(16 * len(held.G) ** 2):
-            left = _left_of_scatter(held, columns, most)
+        with threads_for(16 * len(matrix.G) ** 2):
+            left = _left_of_scatter(matrix, columns, most)
             return None if left is None else _directions(left, columns, adjusting.scale)
 
-    found = held.once((adjusting, most), find)
+    found = matrix.once((adjusting, most), find)
     return None if found is None else _model(summary, columns, found)
 
 
@@ -230,11 +232,13 @@ def _directions(left: _Left, columns: _Columns, scaled: bool) -> Any:
 
 
 def _model(summary: Subspace, columns: _Columns, found: tuple) -> Adjusted:
-    (effects, along, is_cut, scatter), scale, V, s = found
+    (effects, confounder_rows, is_cut, scatter), scale, V, s = found
     names, o = summary.feature_names, columns.others
     model = with_directions(summary, V, s, np.zeros(len(o)), scatter / scale**2)
     model = model._replace(feature_names=None if names is None else tuple(names[i] for i in o))
-    return Adjusted(model, Adjustment(columns.confounders, o, effects, scale), along, is_cut)
+    return Adjusted(
+        model, Adjustment(columns.confounders, o, effects, scale), confounder_rows, is_cut
+    )
 
 
 def _left_of_rows(rows: np.ndarray, columns: _Columns, most: int | None, dtype: np.dtype) -> _Left:
@@ -270,11 +274,13 @@ def _left_of_rows(rows: np.ndarray, columns: _Columns, most: int | None, dtype: 
         for at, squares in ((c, squares_C), (o, squares_O))
     )
     scatter = np.einsum("ij,ij->j", O, O) + (cut_O + cut_C @ np.abs(effects)) ** 2
-    along = columns.in_place((s[:r, None] * W.T) * size, fitted)
-    return _Left(effects, along, bool(cut_C.any()), scatter, lambda scale: leading(O / scale, most))
+    confounder_rows = columns.in_place((s[:r, None] * W.T) * size, fitted)
+    return _Left(
+        effects, confounder_rows, bool(cut_C.any()), scatter, lambda scale: leading(O / scale, most)
+    )
 
 
-def _left_of_scatter(held: ScatterMatrix, columns: _Columns, most: int | None) -> _Left | None:
+def _left_of_scatter(matrix: ScatterMatrix, columns: _Columns, most: int | None) -> _Left | None:
     """What confounders leave, from the scatter matrix of all rows; None where it is not certain.
 
     An entry of a scatter matrix is right to eps of the roots of its two squares on the diagonal,
@@ -283,15 +289,15 @@ def _left_of_scatter(held: ScatterMatrix, columns: _Columns, most: int | None) -
     None as well where confounders were cut from rows before, whose effects the scatter hides.
     """
     c, o, constant, total, *_ = columns
-    cut = total - held.G.diagonal()
+    cut = total - matrix.G.diagonal()
     cut[cut <= _EXPLAINED[np.dtype(np.float64)] * total] = 0.0  # of rows before
     if cut[c].any():
         return None
-    size, S, v = held.sizes, held.G, c[~constant[c]]
-    effects, along = np.zeros((len(c), len(o))), np.zeros((0, len(size)))
-    least = rounding_of_scatter(1.0, dtype=held.precision) / ORTHONORMALITY_TOL[held.precision]
+    size, S, v = matrix.sizes, matrix.G, c[~constant[c]]
+    effects, confounder_rows = np.zeros((len(c), len(o))), np.zeros((0, len(size)))
+    least = rounding_of_scatter(1.0, dtype=matrix.precision) / ORTHONORMALITY_TOL[matrix.precision]
     if len(c):
-        C = np.tril(held.over(size))
+        C = np.tril(matrix.over(size))
         C += np.tril(C, -1).T
         lam, W = np.linalg.eigh(C[np.ix_(v, v)])
         if not len(v) or lam[0] <= least * lam[-1]:
@@ -304,20 +310,20 @@ def _left_of_scatter(held: ScatterMatrix, columns: _Columns, most: int | None) -
         effects[~constant[c]] = (W / root) @ half * size[o] / size[v, None]
         of_confounders = np.zeros((len(v), len(c)))
         of_confounders[:, ~constant[c]] = root[:, None] * W.T * size[v]
-        along = columns.in_place(of_confounders, half * size[o])
+        confounder_rows = columns.in_place(of_confounders, half * size[o])
         S = S * size[o] * size[o, None]
-    find = partial(_leading_of_scatter, held, S, o, most)
-    return _Left(effects, along, False, S.diagonal().clip(0) + cut[o], find)
+    find = partial(_leading_of_scatter, matrix, S, o, most)
+    return _Left(effects, confounder_rows, False, S.diagonal().clip(0) + cut[o], find)
 
 
 def _leading_of_scatter(
-    held: ScatterMatrix, S: np.ndarray, o: np.ndarray, most: int | None, scale: np.ndarray
+    matrix: ScatterMatrix, S: np.ndarray, o: np.ndarray, most: int | None, scale: np.ndarray
 ) -> Found | None:
     found = leading_directions(
         np.divide(S / scale, scale[:, None], order="F"),
         len(o) if most is None else min(most, len(o)),
         len if most is None else lambda s: min(most, len(s)),
-        lost=float(np.sum(held.lost[o] / scale**2)),
-        dtype=held.precision,
+        lost=float(np.sum(matrix.lost[o] / scale**2)),
+        dtype=matrix.precision,
     )
     return None if found is None else (flip_signs(np.array(found[0], order="C")), found[1])

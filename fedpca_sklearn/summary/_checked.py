@@ -103,8 +103,8 @@ def _checked_triangle(R: np.ndarray, columns: np.ndarray | None) -> tuple[dict[s
     if not fits_columns(squares, columns):
         raise ValueError("column_scatter must be the sums of squares of the triangle's columns.")
     R.flags.writeable = False
-    held = Factor(R, np.dtype(np.float64))
-    return {"components": None, "singular_values": None, "_leading": held}, float(squares.sum())
+    leading = Factor(R, np.dtype(np.float64))
+    return {"components": None, "singular_values": None, "_leading": leading}, float(squares.sum())
 
 
 def _check_columns(columns: np.ndarray | None, scatter: float) -> None:
@@ -138,16 +138,16 @@ def is_whole(summary: Summary) -> bool:
 
     Given directions are where none is a rounding error beside the largest.
     """
-    d, held = len(summary.mean), summary._leading
-    if (summary.components if held is None else held).dtype != np.float64:
+    d, leading = len(summary.mean), summary._leading
+    if (summary.components if leading is None else leading).dtype != np.float64:
         return False
-    if isinstance(held, ScatterMatrix):
-        squares = held.G.diagonal()
+    if isinstance(leading, ScatterMatrix):
+        squares = leading.G.diagonal()
     else:
         rows = summary._rows
         with np.errstate(over="ignore", under="ignore"):
             squares = np.einsum("ij,ij->j", rows, rows)
-    if held is None:
+    if leading is None:
         s = summary.singular_values
         if not s[-1] > d * RANK_EPS * _EPS * s[0]:
             return False
@@ -156,10 +156,10 @@ def is_whole(summary: Summary) -> bool:
 
 def triangle_of(summary: Summary) -> np.ndarray:
     """Upper triangle R, with a positive diagonal, of the scatter matrix R^T R of all directions."""
-    held, d = summary._leading, summary.n_features
+    leading, d = summary._leading, summary.n_features
     with threads_for(16 * d * d):
-        if isinstance(held, ScatterMatrix):
-            L, failed = dpotrf(held.G, lower=1, clean=1)
+        if isinstance(leading, ScatterMatrix):
+            L, failed = dpotrf(leading.G, lower=1, clean=1)
             if not failed:
                 return L.T
         rows = summary._rows

@@ -24,14 +24,14 @@ from .._kernels.tolerances import RANK_EPS
 class Cut:
     """Directions to return: at most a number of them, or those that explain a share of scatter."""
 
-    max_keep: int
+    max_rank: int
     fraction: float | None
     scatter: float
 
     def __call__(self, singular_values: np.ndarray, _: float = 0.0) -> int:
         """Number of directions, from all singular values."""
         if self.fraction is None:
-            return min(self.max_keep, len(singular_values))
+            return min(self.max_rank, len(singular_values))
         return rank_for_fraction(singular_values, self.scatter, self.fraction)
 
 
@@ -65,8 +65,8 @@ def _merge_gram(parts, corrections, cut, fallback=False):
     M = stack(parts, corrections)
     d = M.shape[1]
     block = DenseBlock(np.zeros((0, d)), np.zeros(0), np.zeros(d), 0.0, M, None, False)
-    keep = None if cut.fraction is None else cut
-    return block.reduce(cut.max_keep, keep, solver="auto" if fallback else "gram")
+    choose_rank = None if cut.fraction is None else cut
+    return block.reduce(cut.max_rank, choose_rank, solver="auto" if fallback else "gram")
 
 
 def _merge_auto(parts, corrections, cut):
@@ -134,7 +134,7 @@ def leading(rows: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]
     return flip_signs(np.array(V, order="C")), np.array(s)
 
 
-def are_alike(rows: np.ndarray) -> bool:
+def are_equilibrated(rows: np.ndarray) -> bool:
     """Whether no column is so much larger than another that a decomposition hides that one."""
     sizes = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     sizes = sizes[sizes > 0]
@@ -149,7 +149,7 @@ def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     matrix between two diagonal ones (Drmac and Veselic, 2008, LAPACK's dgejsv).
     """
     rows = rows[rows.any(axis=1)]
-    if are_alike(rows):
+    if are_equilibrated(rows):
         return leading(rows, None)
     sizes = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     sizes[sizes == 0] = 1.0

@@ -101,7 +101,7 @@ class Factor(Moments):
         Such as a triangle: at most d rows.
     dtype : dtype
         Of the directions.
-    wanted : int, default=0
+    n_certain : int, default=0
         Number of leading directions that will be read; 0: those of the columns in other units.
     to_rounding : bool, default=True
         Whether these are to be as good as by an SVD; False: as those of a scatter matrix.
@@ -109,7 +109,7 @@ class Factor(Moments):
 
     R: np.ndarray
     dtype: np.dtype
-    wanted: int = 0
+    n_certain: int = 0
     to_rounding: bool = True
 
     @property
@@ -121,7 +121,7 @@ class Factor(Moments):
     def n_components(self) -> int:
         """Number of directions: of all columns if a triangle in their units is well-conditioned."""
         R, d = self.R, self.R.shape[1]
-        if not self.wanted and len(R) == d and not np.tril(R, -1).any():
+        if not self.n_certain and len(R) == d and not np.tril(R, -1).any():
             sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
             with threads_for(16 * d * d):
                 if sizes.all() and dpocon(R / sizes, d)[0] > _CERTAIN:  # of a norm of at most d
@@ -133,7 +133,7 @@ class Factor(Moments):
         return replace(self, R=self.R * math.sqrt(weight))
 
     def _directions(self) -> Found:
-        if not self.wanted:
+        if not self.n_certain:
             return super()._directions()
         with threads_for(16 * self.R.size):
             return right_singular(self.R)
@@ -141,10 +141,10 @@ class Factor(Moments):
     @computed_once
     def first(self) -> Found | None:
         """See `Moments`."""
-        if not few_of_all(self.wanted, len(self.R)):
+        if not few_of_all(self.n_certain, len(self.R)):
             return None
         with threads_for(16 * self.R.size):
-            found = leading_of_factor(self.R, self.wanted, self.to_rounding)
+            found = leading_of_factor(self.R, self.n_certain, self.to_rounding)
         return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
 
@@ -189,7 +189,7 @@ class Certainty(NamedTuple):
 
     Attributes
     ----------
-    wanted : int
+    n_certain : int
         Number of leading directions that are certain; 0: those of the columns in other units.
     rounding : float
         Error of the eigenvalues.
@@ -204,7 +204,7 @@ class Certainty(NamedTuple):
         Directions and singular values of that look, by which the next precision is chosen.
     """
 
-    wanted: int = 0
+    n_certain: int = 0
     rounding: float = 0.0
     least: float = 0.0
     known: float = 0.0
@@ -281,13 +281,13 @@ class ScatterMatrix(Moments):
     @computed_once
     def _pairs(self) -> Found:
         """Leading eigenpairs within the columns with scatter: the wanted ones, or all."""
-        m, wanted = len(self._columns), self.certainty.wanted
+        m, n_certain = len(self._columns), self.certainty.n_certain
         with threads_for(16 * m * m):
             G = self._within()
-            few = wanted > 0 and (few_of_all(wanted, m) or _FOR_EACH * wanted <= m >= _FEW)
+            few = n_certain > 0 and (few_of_all(n_certain, m) or _FOR_EACH * n_certain <= m >= _FEW)
             if few and _BY_LAPACK < m <= SMALL_EIGENPROBLEM:
-                return pairs_by_lanczos(G, wanted) or eigh_top(G, m)
-            return eigh_top(G, wanted if few else m, few=few)
+                return pairs_by_lanczos(G, n_certain) or eigh_top(G, m)
+            return eigh_top(G, n_certain if few else m, few=few)
 
     def _within(self) -> np.ndarray:
         """The scatter matrix of the columns that have some."""
@@ -296,18 +296,18 @@ class ScatterMatrix(Moments):
 
     def judge(
         self,
-        wanted: int,
+        n_certain: int,
         before: Certainty,
         largest: float,
         lost: float,
         precision: np.dtype,
-        apart: np.ndarray | None = None,
+        deflation: np.ndarray | None = None,
     ) -> bool:
         """Whether the wanted directions are certain with some rows more than ``before``.
 
         Parameters
         ----------
-        wanted : int
+        n_certain : int
         before : Certainty
         largest : float
             At least the largest eigenvalue of the products of the new rows.
@@ -315,18 +315,18 @@ class ScatterMatrix(Moments):
             Energy that was in them and was taken off again.
         precision : dtype
             In which they were made.
-        apart : ndarray of shape (q, d), default=None
+        deflation : ndarray of shape (q, d), default=None
             Directions whose parts were multiplied apart.
         """
-        before = before._replace(wanted=wanted)
+        before = before._replace(n_certain=n_certain)
         self.certainty = before.with_products(largest, lost, precision)
-        if apart is None and before.n_known and self.is_certain:
+        if deflation is None and before.n_known and self.is_certain:
             return True
         used = self._columns
-        count = min(wanted, len(used))
+        count = min(n_certain, len(used))
         if not count:
             return False
-        if apart is None and self.dtype == np.float64:  # float32 is told its next precision
+        if deflation is None and self.dtype == np.float64:  # float32 is told its next precision
             with threads_for(16 * len(used) ** 2):
                 known, most = least_leading(self._within(), count, self.certainty.least)
             before = before._replace(known=known, n_known=count)
@@ -334,8 +334,8 @@ class ScatterMatrix(Moments):
             if self.is_certain:
                 return True
         lam, W = self._pairs
-        apart = None if apart is None else apart[:, used]
-        rounded = largest_rounded(lam[:count], W[:, :count], precision, apart)
+        deflation = None if deflation is None else deflation[:, used]
+        rounded = largest_rounded(lam[:count], W[:, :count], precision, deflation)
         pairs = None
         if self.dtype != np.float64:
             pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
@@ -348,12 +348,12 @@ class ScatterMatrix(Moments):
         """Whether what is known of the wanted eigenvalues is enough."""
         known = self.certainty
         enough = known.known > known.least
-        return enough and (known.wanted <= known.n_known or len(self._columns) <= known.n_known)
+        return enough and (known.n_certain <= known.n_known or len(self._columns) <= known.n_known)
 
     @computed_once
     def first(self) -> Found | None:
         """See `Moments`."""
-        if not self.certainty.wanted:
+        if not self.certainty.n_certain:
             return None
         lam, W = self._pairs
         if W.shape[1] == len(W):  # all, in hardly more time, or as a few were not certain
@@ -387,7 +387,7 @@ class ScatterMatrix(Moments):
         return flip_signs(np.array(self._wide(V), dtype=self.dtype, order="C"))
 
     def _directions(self) -> Found:
-        if not self.certainty.wanted:
+        if not self.certainty.n_certain:
             return super()._directions()
         if self.first is not None:
             parts = zip(self.first, self._rest(), strict=True)
@@ -424,7 +424,7 @@ class ScatterMatrix(Moments):
     @computed_once
     def rows(self) -> np.ndarray:
         """See `Moments`; by directions of the columns divided by their sizes."""
-        if self.certainty.wanted:
+        if self.certainty.n_certain:
             return self.singular_values[:, None] * self.components.astype(np.float64)
         d, sizes = len(self.G), self.sizes
         none = np.empty((0, d)), np.empty(0)
@@ -438,7 +438,7 @@ class ScatterMatrix(Moments):
         """Number of directions: of all columns if Cholesky's method finds no small eigenvalue."""
         used = self._columns
         m = len(used)
-        if self.certainty.wanted:
+        if self.certainty.n_certain:
             C, rounding = np.array(self._within(), order="F"), self.certainty.rounding
         else:
             C = self.over(self.sizes)[np.ix_(used, used)]
@@ -451,11 +451,11 @@ class ScatterMatrix(Moments):
 
 
 def added(
-    parts: Sequence[ScatterMatrix], more: np.ndarray, dtype: np.dtype, wanted: int = 0
+    parts: Sequence[ScatterMatrix], more: np.ndarray, dtype: np.dtype, n_certain: int = 0
 ) -> ScatterMatrix | None:
     """The scatter matrix of the rows of several and of some more rows.
 
-    None where the ``wanted`` directions would not be certain; 0: whoever uses it finds out.
+    None where the ``n_certain`` directions would not be certain; 0: whoever uses it finds out.
     """
     first, *others = parts
     G, lost, precision = add_rows(np.array(first.G, order="F"), more), first.lost, first.precision
@@ -466,9 +466,9 @@ def added(
         if part.precision.itemsize < precision.itemsize:
             precision = part.precision
     whole = ScatterMatrix(G, lost, precision, dtype)
-    if wanted:
+    if n_certain:
         energy = float(np.square(more).sum())
-        if not whole.judge(wanted, known, energy, 0.0, np.dtype(np.float64)):
+        if not whole.judge(n_certain, known, energy, 0.0, np.dtype(np.float64)):
             return None
     return whole
 

@@ -16,7 +16,7 @@ from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
 from .._kernels.threads import threads_for_call
 from .._kernels.too_large import TooLargeError, largest_named
-from .._validation.arrays import Place, in_numpy, place_among
+from .._validation.arrays import ArrayNamespace, in_numpy, namespace_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.feature_names import check_same_names, names_known
 from ._directions import MERGE_METHODS, Cut, stack
@@ -59,10 +59,10 @@ def names_of_parts(subspaces: Sequence[Subspace]) -> list[str]:
 
 def check_subspaces(subspaces: Any) -> list[Subspace]:
     """Return a non-empty list of summaries that fit together, in numpy, or raise."""
-    return checked_with_place(subspaces)[0]
+    return checked_with_namespace(subspaces)[0]
 
 
-def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
+def checked_with_namespace(subspaces: Any) -> tuple[list[Subspace], ArrayNamespace | None]:
     """What `check_subspaces` returns, and where the first is that has arrays of another library."""
     if not isinstance(subspaces, Iterable):
         kind = type(subspaces).__name__
@@ -74,7 +74,7 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
         if not isinstance(subspace, Subspace):
             kind = type(subspace).__name__
             raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
-    place = place_among(subspaces)
+    namespace = namespace_among(subspaces)
     subspaces = [_of_rows(in_numpy(subspace)) for subspace in subspaces]
     first, d = subspaces[0], len(subspaces[0].mean)
     for i, subspace in enumerate(subspaces):
@@ -97,7 +97,7 @@ def checked_with_place(subspaces: Any) -> tuple[list[Subspace], Place | None]:
                 f"{who[i]}, unlike {who[known]},",
             )
     check_each_site_once(subspaces)
-    return subspaces, place
+    return subspaces, namespace
 
 
 def _of_rows(subspace: Subspace) -> Subspace:
@@ -181,14 +181,14 @@ def merge_subspaces(
     >>> np.linalg.svd(X - X.mean(axis=0), compute_uv=False).round(3)
     array([20.332, 14.663, 10.487,  4.801])
     """
-    subspaces, place = checked_with_place(subspaces)
+    subspaces, namespace = checked_with_namespace(subspaces)
     if not (isinstance(method, str) and method in MERGE_METHODS):
         raise ValueError(f"method must be one of {sorted(MERGE_METHODS)}, got {method!r}.")
     check_n_components(n_components, fraction=True)
     subspaces, n_components = weighted(subspaces, weights), plain_integer(n_components)
     with largest_named(partial(names_of_parts, subspaces), subspaces):
         result = merged_rows(subspaces, lambda parts: merged_parts(parts, n_components, method))
-    return result if place is None else result._shown_in(place)
+    return result if namespace is None else result._shown_in(namespace)
 
 
 def merged_parts(
@@ -269,8 +269,8 @@ def in_float64(subspace: Subspace) -> Subspace:
     if subspace._dtype == np.float64:
         return subspace
     if isinstance(subspace._leading, ScatterMatrix):
-        held = replace(subspace._leading, dtype=np.dtype(np.float64))
-        return subspace._replace(_leading=held)
+        leading = replace(subspace._leading, dtype=np.dtype(np.float64))
+        return subspace._replace(_leading=leading)
     V = linalg.orthonormalised(subspace.components.astype(np.float64))
     return subspace._replace(components=V)
 
@@ -346,24 +346,24 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
     if summed is not None:
         return summed
     d = subspaces[0].n_features
-    max_keep, fraction = d, n_components
+    max_rank, fraction = d, n_components
     if is_integer(n_components):
-        max_keep, fraction = n_components, None
+        max_rank, fraction = n_components, None
     groups = _groups(subspaces, max(_ROWS_PER_FEATURE * d, _ROWS_AT_ONCE))
     found = None
     if len(groups) == 1:
         total, corrections = pooled_moments(subspaces)
-        cut = Cut(max_keep, fraction, total.scatter)
+        cut = Cut(max_rank, fraction, total.scatter)
         parts = _directions(subspaces, orthonormal=method == "orthogonal")
         found = MERGE_METHODS[method](parts, corrections, cut)
     elif method in ("auto", "gram"):
         total, G = _folded(groups, linalg.add_scatter, np.zeros((d, d)))
-        cut = Cut(max_keep, fraction, total.scatter)
-        top = linalg.eigh_top(G, max_keep)
+        cut = Cut(max_rank, fraction, total.scatter)
+        top = linalg.eigh_top(G, max_rank)
         found = linalg.top_of_scatter(*top, cut, forced=method == "gram")
     if found is None:
         total, R = _folded(groups, linalg.triangle, np.zeros((0, d)))
-        cut = Cut(max_keep, fraction, total.scatter)
+        cut = Cut(max_rank, fraction, total.scatter)
         parts = [(R[:0], np.zeros(0)), (R, np.ones(len(R)))]
         found = MERGE_METHODS["qr" if method == "auto" else method](parts, R[:0], cut)
     V, s = found
@@ -379,15 +379,17 @@ def _sum_of_scatters(
     Without a number of directions as many must be certain as they are of a part.
     """
     parts = [s._leading for s in subspaces]
-    held = [part for part in parts if isinstance(part, ScatterMatrix) and part.certainty.wanted]
-    if not held:
+    matrices = [
+        part for part in parts if isinstance(part, ScatterMatrix) and part.certainty.n_certain
+    ]
+    if not matrices:
         return None
     total, corrections = pooled_moments(subspaces)
-    others = [s._rows for s, part in zip(subspaces, parts, strict=True) if part not in held]
-    wanted = max(part.certainty.wanted for part in held)
+    others = [s._rows for s, part in zip(subspaces, parts, strict=True) if part not in matrices]
+    n_certain = max(part.certainty.n_certain for part in matrices)
     if is_integer(n_components):
-        wanted = int(n_components)
-    whole = added(held, np.concatenate([*others, corrections]), total._dtype, wanted)
+        n_certain = int(n_components)
+    whole = added(matrices, np.concatenate([*others, corrections]), total._dtype, n_certain)
     return None if whole is None else total._replace(_leading=whole)
 
 

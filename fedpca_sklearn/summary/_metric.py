@@ -51,7 +51,7 @@ def updated_by_block(
 ) -> Subspace:
     """Update a summary with one block of validated rows, which are adjusted when they are read.
 
-    ``options`` are those of the function of this name in `_updating`, of which ``wanted`` is the
+    ``options`` are those of the function of this name in `_updating`, of which ``n_certain`` is the
     number of components that are read.
     """
     if weight is not None:
@@ -59,25 +59,25 @@ def updated_by_block(
         if unit < 1:
             past, w = summary.decay(1 / unit), weight / unit
             return updated_by_block(past, rows, w, adjusting=adjusting, **options).decay(unit)
-    wanted, fading = options.pop("wanted"), options.pop("forgetting_factor")
+    n_certain, fading = options.pop("n_certain"), options.pop("forgetting_factor")
     summary, rows, weight = _updating.faded(summary, rows, weight, fading)
     n, d = rows.shape
     if not n:
         return summary
-    most, cuts = options["max_keep"], options["keep"] is not None
+    most, cuts = options["max_rank"], options["choose_rank"] is not None
     if not cuts and most in (None, d):
-        return _exact(summary, rows, weight, adjusting, wanted)
+        return _exact(summary, rows, weight, adjusting, n_certain)
     plain = not cuts and options["svd_solver"] == "auto"
     plain = plain and (d <= SMALL_DIMENSION or _updating.is_made_dense(rows))
     if plain and (n <= FEW_ROWS or adjusting.confounders) and not passes_pay(n, d, most):
         most -= len(adjusting.confounders)
-        held = None
-        if scatter_pays(n, d, options["max_keep"], by_qr=True):
-            held = _summed(summary, rows, weight, adjusting, most)
+        candidate = None
+        if scatter_pays(n, d, options["max_rank"], by_qr=True):
+            candidate = _summed(summary, rows, weight, adjusting, most)
         elif not isinstance(summary._leading, ScatterMatrix):
-            held = _updating.stacked_by_block(summary, rows, weight)
-        if held is not None:
-            return cut_beside(held, adjusting, most)
+            candidate = _updating.stacked_by_block(summary, rows, weight)
+        if candidate is not None:
+            return truncated_given_confounders(candidate, adjusting, most)
     return _in_units(summary, rows, weight, adjusting, options)
 
 
@@ -103,16 +103,16 @@ def _summed(
 ) -> Subspace | None:
     """Update a summary by the scatter matrix of a block, if adjusted directions follow from it."""
     for precision in {summary._dtype: None, np.dtype(np.float64): None}:
-        held = _updating.held_by_block(summary, rows, weight, precision)
-        if held is not None and is_certain(held, adjusting, most):
-            return held
+        candidate = _updating.scatter_updated_by_block(summary, rows, weight, precision)
+        if candidate is not None and is_certain(candidate, adjusting, most):
+            return candidate
     return None
 
 
-def cut_beside(summary: Subspace, adjusting: Adjusting, most: int) -> Subspace:
+def truncated_given_confounders(summary: Subspace, adjusting: Adjusting, most: int) -> Subspace:
     """Keep the confounders whole, and so many leading directions of the rows that are adjusted."""
     found = adjusted(summary, adjusting, most)
-    return found.undone(found.model, summary)
+    return found.restored(found.model, summary)
 
 
 # -------------------------------------------------------------------------------------- the metric
@@ -173,9 +173,9 @@ def _deviations(summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.n
         new = np.maximum(w @ rows.power(2) - n * mean**2, 0)
     else:
         new = sum(w[at] @ np.square(rows[at] - mean) for at in row_slices(*rows.shape))
-    apart = (mean - before) * (n / (n + n_before))
-    scatter = scatter_of_columns(summary) + new + apart * (mean - before) * n_before
-    return deviations(scatter, before + apart, n + n_before)
+    shift = (mean - before) * (n / (n + n_before))
+    scatter = scatter_of_columns(summary) + new + shift * (mean - before) * n_before
+    return deviations(scatter, before + shift, n + n_before)
 
 
 # -------------------------------------------------------------------------------------- merges
@@ -185,11 +185,11 @@ def merged(
     summaries: list[Subspace],
     n_components: int | float | None,
     adjusting: Adjusting,
-    wanted: int | float | None = None,
+    n_certain: int | float | None = None,
 ) -> Subspace:
     """Merge summaries of disjoint sets of rows, which are adjusted when they are read.
 
-    By the sum of their scatter matrices where that tells the ``wanted`` components (None:
+    By the sum of their scatter matrices where that tells the ``n_certain`` components (None:
     ``n_components``), else by their rows.
     """
     there = [s for s in summaries if s.n_samples > 0]
@@ -198,38 +198,40 @@ def merged(
     total, corrections = pooled_moments(there)
     total = total._named(names_known(summaries))
     dtype, d = np.result_type(*(s._dtype for s in summaries)), total.n_features
-    held = [s._leading for s in there if isinstance(s._leading, ScatterMatrix)]
-    if len(held) == len(there):
-        whole = total._replace(_leading=added(held, corrections, dtype))
-        wanted = n_components if wanted is None else wanted
-        if is_certain(whole, adjusting, int(wanted) if is_integer(wanted) else None):
+    matrices = [s._leading for s in there if isinstance(s._leading, ScatterMatrix)]
+    if len(matrices) == len(there):
+        whole = total._replace(_leading=added(matrices, corrections, dtype))
+        n_certain = n_components if n_certain is None else n_certain
+        if is_certain(whole, adjusting, int(n_certain) if is_integer(n_certain) else None):
             return whole
     few = sum(len(s._rows) + 1 for s in there) <= EXACT_ORDER
     if few and is_integer(n_components) and d > SMALL_DIMENSION:
         rows = np.concatenate([*(s._rows for s in there), corrections])
         whole = total._replace(_leading=Factor(rows, dtype))
-        return cut_beside(whole, adjusting, int(n_components) - len(adjusting.confounders))
-    parts, undone = alike(summaries, adjusting, n_components)
-    return undone(merge_subspaces(parts, n_components))
+        return truncated_given_confounders(
+            whole, adjusting, int(n_components) - len(adjusting.confounders)
+        )
+    parts, restored = equilibrated(summaries, adjusting, n_components)
+    return restored(merge_subspaces(parts, n_components))
 
 
 def _now(sources: tuple, how: Hashable, make: Callable[[], Subspace]) -> Subspace:
     return make()
 
 
-def alike(
+def equilibrated(
     summaries: Sequence[Subspace],
     adjusting: Adjusting,
     n_components: int | float | None,
-    judged: bool = False,
+    compares_sites: bool = False,
     once: Callable[[tuple, Hashable, Callable[[], Subspace]], Subspace] = _now,
 ) -> tuple[list[Subspace], Callable[[Subspace], Subspace]]:
-    """Summaries in units in which their columns are alike, and what makes a summary one of rows.
+    """Summaries whose columns are equilibrated, and the function that undoes it on their merge.
 
-    ``judged``: whether the merge compares sites, so that the units are those of scaled rows.
+    ``compares_sites``: whether the merge compares sites, so that units are those of scaled rows.
     ``once(sources, how, make)`` may return what has been made of the same before.
     """
-    units = _units_of_merge(summaries, adjusting, n_components, judged)
+    units = _units_of_merge(summaries, adjusting, n_components, compares_sites)
     if units is None:
         return list(summaries), lambda summary: summary
     how = units.tobytes()
@@ -238,7 +240,7 @@ def alike(
 
 
 def _units_of_merge(
-    summaries: Sequence[Subspace], adjusting: Adjusting, n_components: Any, judged: bool
+    summaries: Sequence[Subspace], adjusting: Adjusting, n_components: Any, compares_sites: bool
 ) -> np.ndarray | None:
     there = [s for s in summaries if s.n_samples > 0]
     total = pooled_moments(there)[0]
@@ -246,7 +248,7 @@ def _units_of_merge(
     if columns is None:  # of a site that has cut nothing, or an error
         columns = np.sum([scatter_of_columns(s) for s in there], axis=0)
     deviation = deviations(columns, total.mean, total.n_samples)
-    if judged:
+    if compares_sites:
         return np.where(deviation > 0, deviation, 1.0)
     cuts = n_components is not None and total.n_features > SMALL_DIMENSION
     cuts = cuts or any(map(was_truncated, there))

@@ -47,7 +47,7 @@ class ProjectionMean:
     >>> from fedpca_sklearn.base import ProjectionMean
     >>> rng = np.random.default_rng(0)
     >>> parts = [Subspace.from_rows(rng.standard_normal((50, 4)), 2) for _ in range(3)]
-    >>> mean = ProjectionMean.empty(4).add(parts, [1.0, 1.0, 2.0], max_keep=4)
+    >>> mean = ProjectionMean.empty(4).add(parts, [1.0, 1.0, 2.0], max_rank=4)
     >>> exact = np.average([p.components.T @ p.components for p in parts], 0, [1, 1, 2])
     >>> bool(np.allclose(mean.vectors.T * mean.values @ mean.vectors, exact))
     True
@@ -75,9 +75,9 @@ class ProjectionMean:
         return cls(np.zeros((0, n_features)), np.zeros(0))
 
     def add(
-        self, subspaces: Sequence[Subspace], weights: Sequence[float], max_keep: int
+        self, subspaces: Sequence[Subspace], weights: Sequence[float], max_rank: int
     ) -> ProjectionMean:
-        """Mean with the projections on further subspaces, cut to ``max_keep`` eigenpairs.
+        """Mean with the projections on further subspaces, cut to ``max_rank`` eigenpairs.
 
         By the Gram matrix of the R scaled directions in all: O(R^2 d), and less where the new
         directions have few non-zero columns. Where they are more than these columns, by that of
@@ -89,7 +89,7 @@ class ProjectionMean:
             Whose components are the bases.
         weights : sequence of float
             One for each, not negative.
-        max_keep : int
+        max_rank : int
             Eigenpairs to keep.
 
         Returns
@@ -102,14 +102,14 @@ class ProjectionMean:
         mean, rows = self, 0
         for subspace, weight in zip(subspaces, weights, strict=True):
             if group and rows + subspace.n_components > ROWS_AT_ONCE:
-                mean = mean._add(group, group_weights, max_keep)
+                mean = mean._add(group, group_weights, max_rank)
                 group, group_weights, rows = [], [], 0
             group.append(subspace)
             group_weights.append(weight)
             rows += subspace.n_components
-        return mean._add(group, group_weights, max_keep) if group else mean
+        return mean._add(group, group_weights, max_rank) if group else mean
 
-    def _add(self, subspaces, weights, max_keep):
+    def _add(self, subspaces, weights, max_rank):
         total = self.weight + float(sum(weights))
         k = len(self.vectors)
         bases = [in_float64(subspace).components for subspace in subspaces]
@@ -130,9 +130,9 @@ class ProjectionMean:
         G[k:, k:] = M @ M.T
         if not len(G):
             return replace(self, weight=total)
-        values, W = linalg.eigh_top(G, max_keep + 1)
-        keep = min(max_keep, int(np.sum(values > EIGENVALUE_ROUNDING)))
-        cut = float(values[max_keep:].max(initial=0))
+        values, W = linalg.eigh_top(G, max_rank + 1)
+        keep = min(max_rank, int(np.sum(values > EIGENVALUE_ROUNDING)))
+        cut = float(values[max_rank:].max(initial=0))
         dropped = self.dropped * (self.weight / total) + (cut if cut > EIGENVALUE_ROUNDING else 0.0)
         W = W[:, :keep] / np.sqrt(values[:keep])
         vectors = (W[:k].T * old) @ self.vectors

@@ -312,12 +312,14 @@ def minka_evidence(spectrum: np.ndarray, n_samples: float) -> np.ndarray:
     halves = (d - ranks + 1) / 2
     uniform = np.cumsum(gammaln(halves) - np.log(np.pi) * halves - np.log(2.0))
     pairs = d * ranks - ranks * (ranks + 1) / 2
-    apart = _log_differences(kept, spectrum)
-    within = np.cumsum(np.triu(apart[:, :last], 1).sum(axis=0)) - (ranks - 1) * np.cumsum(logs)
+    differences = _log_differences(kept, spectrum)
+    within = np.cumsum(np.triu(differences[:, :last], 1).sum(axis=0)) - (ranks - 1) * np.cumsum(
+        logs
+    )
     from_noise = np.tril(_log_differences(kept, noise).T).sum(axis=1)
     outside = from_noise - np.cumsum(logs)
     curvature = (
-        np.cumsum(np.triu(apart, 1).sum(axis=1))
+        np.cumsum(np.triu(differences, 1).sum(axis=1))
         + within
         + (d - ranks) * (outside - ranks * log_noise)
         + pairs * log_n

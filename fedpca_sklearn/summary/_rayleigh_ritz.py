@@ -11,7 +11,7 @@ from .._kernels import linalg
 from ._subspace import Subspace
 
 
-def along(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspace:
+def rayleigh_ritz(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspace:
     """Summary by given orthonormal directions, rotated to the principal axes among them.
 
     ``factor.T @ factor`` is the scatter matrix of the rows within the directions. All of them are

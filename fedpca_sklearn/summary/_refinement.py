@@ -265,7 +265,7 @@ class AdjustedRefinement(Refinement):
         """The summary of the rows, of which that of the adjusted rows is refined."""
         if not self._space.n_products:
             return self.rows
-        return self._adjusted.undone(super().summary(), self.rows)
+        return self._adjusted.restored(super().summary(), self.rows)
 
     def certificate(self, rank: int) -> Certificate:
         """What is certain about the first directions of the summary, a number of them."""

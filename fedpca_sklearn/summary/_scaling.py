@@ -35,11 +35,11 @@ def deviations(scatter: np.ndarray, mean: np.ndarray, n_samples: float) -> np.nd
 
 def shares_cut(summary: Subspace) -> tuple[float, np.ndarray]:
     """Shares of the scatter that the directions lack: of all columns, and of each one."""
-    columns, held = scatter_of_columns(summary), np.square(summary._rows).sum(axis=0)
+    columns, explained = scatter_of_columns(summary), np.square(summary._rows).sum(axis=0)
     varies = deviations(columns, summary.mean, summary.n_samples) > 0
     lost = np.zeros(len(columns))
-    lost[varies] = (1 - held[varies] / columns[varies]).clip(0, 1)
-    return max(1 - float(held.sum()) / summary.scatter, 0.0), lost
+    lost[varies] = (1 - explained[varies] / columns[varies]).clip(0, 1)
+    return max(1 - float(explained.sum()) / summary.scatter, 0.0), lost
 
 
 def rescaled(summary: Subspace, factors: np.ndarray) -> Subspace:
@@ -48,10 +48,10 @@ def rescaled(summary: Subspace, factors: np.ndarray) -> Subspace:
     What was cut stays cut. Directions are those in the units in which they were found, until
     somebody reads those of the new ones.
     """
-    columns, held = summary.column_scatter, summary._leading
-    if held is None:
-        held = Scaled(summary.components, summary.singular_values, np.ones(len(factors)))
-    leading = held.scaled(factors)
+    columns, leading = summary.column_scatter, summary._leading
+    if leading is None:
+        leading = Scaled(summary.components, summary.singular_values, np.ones(len(factors)))
+    leading = leading.scaled(factors)
     columns = None if columns is None else columns * factors**2
     scatter = leading.energy if columns is None else float(columns.sum())
     low, mean = summary._mean_low * factors, summary.mean * factors

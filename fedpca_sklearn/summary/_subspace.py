@@ -11,7 +11,7 @@ import numpy as np
 
 from .._kernels.sizes import exact_dimension, kept_directions
 from .._kernels.threads import threads_for_call
-from .._validation.arrays import Place, in_numpy, where_rows_are
+from .._validation.arrays import ArrayNamespace, in_numpy, where_rows_are
 from .._validation.checks import (
     check_forgetting_factor,
     check_integer,
@@ -203,9 +203,9 @@ class Subspace(InFiles):
     def __setstate__(self, state):
         self._set(state)
 
-    def _shown_in(self, place: Place) -> Subspace:
+    def _shown_in(self, namespace: ArrayNamespace) -> Subspace:
         """The summary with arrays of another library, on the device of rows."""
-        return NamespaceSubspace(self, place)
+        return NamespaceSubspace(self, namespace)
 
     def _in_numpy(self) -> Subspace:
         """The summary with arrays of numpy."""
@@ -426,17 +426,17 @@ class Subspace(InFiles):
             raise ValueError(f"X has {X.shape[1]} features, expected {self.n_features}.")
         check_forgetting_factor(forgetting_factor)
         weight = check_weight(sample_weight, X.shape[0])
-        max_keep, d = None, self.n_features
+        max_rank, d = None, self.n_features
         if n_components is not None:
-            max_keep = d if d <= exact_dimension(n_components) else kept_directions(n_components, d)
+            max_rank = d if d <= exact_dimension(n_components) else kept_directions(n_components, d)
         n = X.shape[0]
         with threads_for_call(d * max(n, 16 * (d if self.n_samples else min(n, d)))):
             result = updated(
                 self,
                 X,
                 weight,
-                max_keep=max_keep,
-                wanted=n_components,
+                max_rank=max_rank,
+                n_certain=n_components,
                 forgetting_factor=float(forgetting_factor),
             )
             return result.truncate(n_components)
@@ -576,7 +576,7 @@ class Subspace(InFiles):
 
 
 # What is not that of the summary in numpy, shown elsewhere.
-_OWN = {"_home", "_place", "_shown_in", "_in_numpy", "update"}
+_OWN = {"_home", "_namespace", "_shown_in", "_in_numpy", "update"}
 
 
 class NamespaceSubspace(Subspace):
@@ -588,13 +588,13 @@ class NamespaceSubspace(Subspace):
 
     if TYPE_CHECKING:
         _home: Subspace
-        _place: Place
+        _namespace: ArrayNamespace
 
-    def __init__(self, home: Subspace, place: Place):
-        vars(self).update(_home=home, _place=place)
+    def __init__(self, home: Subspace, namespace: ArrayNamespace):
+        vars(self).update(_home=home, _namespace=namespace)
 
-    def _shown_in(self, place: Place) -> Subspace:
-        return self._home._shown_in(place)
+    def _shown_in(self, namespace: ArrayNamespace) -> Subspace:
+        return self._home._shown_in(namespace)
 
     def _in_numpy(self) -> Subspace:
         return self._home
@@ -609,7 +609,7 @@ class NamespaceSubspace(Subspace):
             return object.__getattribute__(self, name)
         known = vars(self)
         if name not in known:
-            value, shown = getattr(known["_home"], name), known["_place"].shown
+            value, shown = getattr(known["_home"], name), known["_namespace"].shown
             if not callable(value):
                 return known.setdefault(name, shown(value))
             return wraps(value)(lambda *args, **kwargs: shown(value(*args, **kwargs)))
@@ -619,7 +619,7 @@ class NamespaceSubspace(Subspace):
         return repr(self._home)
 
     def __getstate__(self):
-        return {"_home": self._home, "_place": self._place}
+        return {"_home": self._home, "_namespace": self._namespace}
 
     def __setstate__(self, state):
         vars(self).update(state)

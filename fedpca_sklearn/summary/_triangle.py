@@ -159,11 +159,11 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
 
 
 def subspace_of(
-    triangle: Triangle, dtype: Any = np.float64, *, wanted: int | None = None
+    triangle: Triangle, dtype: Any = np.float64, *, n_certain: int | None = None
 ) -> Subspace:
     """Summary with the scatter matrix R^T R of a factor R.
 
-    ``wanted`` is the number of leading components that will be read. If these are few, or 0, the
+    ``n_certain`` is the number of leading components that will be read. If these are few, or 0, the
     factor is stored and components are computed when read; 0: only functions of the factor will be,
     such as scaled components. None: all components are computed now.
     """
@@ -173,11 +173,11 @@ def subspace_of(
         scatter = float(columns.sum())
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    V, s, held = None, None, None
-    if wanted is None or (wanted and not few_of_all(wanted, len(R))):
+    V, s, leading = None, None, None
+    if n_certain is None or (n_certain and not few_of_all(n_certain, len(R))):
         V, s = right_singular(R)
         V, scatter = V.astype(dtype, copy=False), max(scatter, float(s @ s))
     else:
-        held = Factor(R, dtype, wanted)
+        leading = Factor(R, dtype, n_certain)
     known = triangle.mean, triangle.n_samples, scatter, True
-    return Subspace._trusted(V, s, *known, column_scatter=columns, _leading=held)
+    return Subspace._trusted(V, s, *known, column_scatter=columns, _leading=leading)

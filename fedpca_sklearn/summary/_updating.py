@@ -24,7 +24,7 @@ from .._kernels.sizes import (
     slices_of,
 )
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import Block, DenseBlock, Found, Keep
+from .._kernels.stack import Block, DenseBlock, Found, RankChoice
 from .._kernels.too_large import too_large
 from ._exact import Certainty, Factor, ScatterMatrix, holds_scatter
 
@@ -79,17 +79,17 @@ def _beyond(subspace: Summary) -> float:
 class How(NamedTuple):
     """What is kept after a block, and how it is found.
 
-    ``max_keep`` bounds the directions kept (None: no bound); ``keep`` may choose fewer from the
-    singular values and the scatter. The first ``wanted`` directions are what the caller is after,
-    the others reserves. ``passes``: by passes over the rows where they pay, and how many components
-    these are to find.
+    ``max_rank`` bounds the number of directions (None: no bound); ``choose_rank`` may choose fewer
+    from the singular values and the scatter. The first ``n_certain`` directions will be read, the
+    others are reserves. ``passes``: number of components that passes over the rows find, where
+    these are cheaper; None: no passes.
     """
 
-    max_keep: int | None = None
-    keep: Keep | None = None
+    max_rank: int | None = None
+    choose_rank: RankChoice | None = None
     forgetting_factor: float = 1.0
     svd_solver: str = "auto"
-    wanted: int | None = None
+    n_certain: int | None = None
     passes: int | None = None
 
 
@@ -110,8 +110,8 @@ def updated(
     if block_size is None:
         kind = {"sparse": sp.issparse(X), "device": isinstance(X, DeviceRows)}
         passes = how.svd_solver == "auto"
-        options["passes"] = (how.wanted or 1) if passes else None
-        slices = block_slices(n, d, how.max_keep, passes=passes, **kind)
+        options["passes"] = (how.n_certain or 1) if passes else None
+        slices = block_slices(n, d, how.max_rank, passes=passes, **kind)
     else:
         slices = slices_of(n, block_size)
     for at in slices:
@@ -125,20 +125,20 @@ def updated_by_block(
     subspace: Summary, Y: Any, w: np.ndarray | None = None, **options: Any
 ) -> Summary:
     """Update a summary with one block of validated rows; options are those of `How`."""
-    max_keep, keep, forgetting_factor, svd_solver, wanted, passes = How(**options)
-    alike: Any = partial(updated_by_block, **options)
+    max_rank, choose_rank, forgetting_factor, svd_solver, n_certain, passes = How(**options)
+    same_update: Any = partial(updated_by_block, **options)
     d = Y.shape[1]
     if w is not None:
         unit = unit_of(max(float(w.max()), subspace.n_samples))
         if unit < 1:
-            return alike(subspace.decay(1 / unit), Y, w / unit).decay(unit)
-    exact = max_keep in (None, d) and keep is None and svd_solver != "qr"
+            return same_update(subspace.decay(1 / unit), Y, w / unit).decay(unit)
+    exact = max_rank in (None, d) and choose_rank is None and svd_solver != "qr"
     if sp.issparse(Y) and d > SMALL_DIMENSION and not subspace.n_samples and not exact:
         columns = used_columns(Y)
         if SMALL_DIMENSION < len(columns) <= d // 2:
             dtype = subspace._dtype
             few = subspace.empty(len(columns), centered=subspace.centered, dtype=dtype)
-            few = alike(few, only_columns(Y, columns), w)
+            few = same_update(few, only_columns(Y, columns), w)
             labels = {name: getattr(subspace, name) for name in ("feature_names", "site", "sites")}
             return _spread(few, columns, d)._replace(**labels)
     if w is not None or forgetting_factor < 1:
@@ -147,27 +147,29 @@ def updated_by_block(
         return subspace
     if sp.issparse(Y) and Y.shape[0] < d <= SMALL_DIMENSION:
         Y = Y.toarray()
-    max_keep = d if max_keep is None else max_keep
+    max_rank = d if max_rank is None else max_rank
     if exact:
-        after = _with_scatter_matrix(subspace, Y, w, wanted or d, svd_solver)
+        after = _with_scatter_matrix(subspace, Y, w, n_certain or d, svd_solver)
         if after is not None:
             return after
-        few = few_of_all(wanted, len(subspace._rows) + Y.shape[0])
-        if wanted and few and type(Y) is np.ndarray:
-            return stacked_by_block(subspace, Y, w, wanted)
+        few = few_of_all(n_certain, len(subspace._rows) + Y.shape[0])
+        if n_certain and few and type(Y) is np.ndarray:
+            return stacked_by_block(subspace, Y, w, n_certain)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
-        kind = _block_kind(Y, max_keep, svd_solver)
+        kind = _block_kind(Y, max_rank, svd_solver)
         block = kind(subspace.components, subspace.singular_values, *_past(subspace, Y, w))
         found: Found | None = None
-        by_passes = passes is not None and keep is None and passes_pay(Y.shape[0], d, max_keep)
+        by_passes = (
+            passes is not None and choose_rank is None and passes_pay(Y.shape[0], d, max_rank)
+        )
         if by_passes and isinstance(block, DenseBlock):
-            found = block.by_passes(max_keep, passes)
+            found = block.by_passes(max_rank, passes)
         else:
-            found = block.reduce(max_keep, keep, subspace.scatter, svd_solver, wanted)
+            found = block.reduce(max_rank, choose_rank, subspace.scatter, svd_solver, n_certain)
     if found is None:
-        for at in slices_of(Y.shape[0], auto_block_size(max_keep, d, False)):
+        for at in slices_of(Y.shape[0], auto_block_size(max_rank, d, False)):
             weights = None if w is None else w[at]
-            subspace = alike(subspace, Y[at], weights, forgetting_factor=1.0)
+            subspace = same_update(subspace, Y[at], weights, forgetting_factor=1.0)
         return subspace
     directions = dict(zip(("components", "singular_values"), found, strict=True))
     return _with_block(subspace, block, directions)
@@ -191,7 +193,7 @@ def faded(
 
 
 def _with_scatter_matrix(
-    subspace: Summary, Y: Any, w: np.ndarray | None, wanted: int, svd_solver: str
+    subspace: Summary, Y: Any, w: np.ndarray | None, n_certain: int, svd_solver: str
 ) -> Summary | None:
     """Update a summary with one block, by its scatter matrix.
 
@@ -211,14 +213,14 @@ def _with_scatter_matrix(
             before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
     chosen = [Precision(_FLOAT64)]
     if kind is not SparseBlock and subspace._dtype != _FLOAT64:
-        chosen = precisions(Y, subspace._dtype, min(wanted, d), V, s)
-    for precision, apart in chosen:
-        found = _summed(subspace, Y, w, kind, precision, apart)
+        chosen = precisions(Y, subspace._dtype, min(n_certain, d), V, s)
+    for precision, deflation in chosen:
+        found = _summed(subspace, Y, w, kind, precision, deflation)
         if found is None and precision == _FLOAT64:
             raise too_large("sum of squares", weight=w)
         if found is not None:
             after, largest, lost = found
-            certain = after._leading.judge(wanted, before, largest, lost, precision, apart)
+            certain = after._leading.judge(n_certain, before, largest, lost, precision, deflation)
             if certain or svd_solver == "gram":
                 return after
     return None
@@ -238,7 +240,7 @@ def _summed(
     w: np.ndarray | None,
     kind: type[Block],
     precision: np.dtype,
-    apart: np.ndarray | None = None,
+    deflation: np.ndarray | None = None,
 ) -> tuple[Summary, float, float] | None:
     """Update a summary with the scatter matrix of a block, or None where that is not finite.
 
@@ -249,7 +251,7 @@ def _summed(
     with np.errstate(over="ignore", invalid="ignore"):
         none = np.zeros((0, d), dtype), np.zeros(0)
         block = kind(*none, *_past(subspace, Y, w))
-        found = block.scatter_of_new(precision, apart)
+        found = block.scatter_of_new(precision, deflation)
     if found is None:
         return None
     G, lost = found
@@ -263,11 +265,11 @@ def _summed(
             precision = past.precision
     elif subspace.n_samples:
         G = add_rows(G, subspace._rows)
-    held = ScatterMatrix(G, lost, precision, dtype)
-    return _with_block(subspace, block, {"_leading": held}), largest, energy
+    matrix = ScatterMatrix(G, lost, precision, dtype)
+    return _with_block(subspace, block, {"_leading": matrix}), largest, energy
 
 
-def held_by_block(
+def scatter_updated_by_block(
     subspace: Summary, Y: Any, w: np.ndarray | None, precision: Any
 ) -> Summary | None:
     """Update a summary with one block, of which the scatter matrix is held instead of directions.
@@ -279,8 +281,8 @@ def held_by_block(
     found = _summed(subspace, Y, w, kind, precision) if _are_many(subspace, Y) else None
     if found is None:
         return None
-    held = found[0]._leading
-    squares, limits = held.G.diagonal(), np.finfo(held.precision)
+    matrix = found[0]._leading
+    squares, limits = matrix.G.diagonal(), np.finfo(matrix.precision)
     if squares[squares > 0].min(initial=np.inf) < float(limits.tiny / limits.eps**2):
         return None
     if limits.dtype == np.float32 and not (squares > 0).all():  # what is there may be too small
@@ -288,7 +290,9 @@ def held_by_block(
     return found[0]
 
 
-def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None, wanted: int = 0) -> Summary:
+def stacked_by_block(
+    subspace: Summary, Y: Any, w: np.ndarray | None, n_certain: int = 0
+) -> Summary:
     """The same with the rows of a block below those before, or of many rows with their factor."""
     past = subspace._rows
     few = len(past) + Y.shape[0] < Y.shape[1]
@@ -296,7 +300,9 @@ def stacked_by_block(subspace: Summary, Y: Any, w: np.ndarray | None, wanted: in
     with np.errstate(over="ignore", invalid="ignore"):
         block = DenseBlock(past, np.ones(len(past)), *_past(subspace, Y, w))
         rows = block.stack() if few else block._triangle()
-    return _with_block(subspace, block, {"_leading": Factor(rows, subspace._dtype, wanted, False)})
+    return _with_block(
+        subspace, block, {"_leading": Factor(rows, subspace._dtype, n_certain, False)}
+    )
 
 
 def _past(subspace: Summary, Y: Any, w: np.ndarray | None) -> tuple[Any, ...]:
@@ -347,7 +353,7 @@ def is_made_dense(Y: Any) -> bool:
     return _block_kind(Y, Y.shape[1]) is DenseBlock
 
 
-def _block_kind(Y: Any, max_keep: int, svd_solver: str = "auto") -> type[Block]:
+def _block_kind(Y: Any, max_rank: int, svd_solver: str = "auto") -> type[Block]:
     """Class that reduces a block: sparse rows stay sparse unless their products cost more.
 
     Of a small dimension they do if all directions are kept, and a solver is not asked for.
@@ -357,7 +363,7 @@ def _block_kind(Y: Any, max_keep: int, svd_solver: str = "auto") -> type[Block]:
         return DeviceBlock
     if not sp.issparse(Y):
         return DenseBlock
-    if d <= SMALL_DIMENSION and (max_keep < d or svd_solver != "auto"):
+    if d <= SMALL_DIMENSION and (max_rank < d or svd_solver != "auto"):
         return DenseBlock
-    many = max_keep == d <= min(n, MAX_EXACT_DIMENSION) and Y.nnz > DENSE_SHARE * n * d
+    many = max_rank == d <= min(n, MAX_EXACT_DIMENSION) and Y.nnz > DENSE_SHARE * n * d
     return DenseBlock if many else SparseBlock

@@ -181,10 +181,10 @@ def unused(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
     return mask | _mostly(mask, Z)
 
 
-def rows_held(before: np.ndarray | None, mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
+def rows_outlying(before: np.ndarray | None, mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
     """Rows for which each column has been outliers for the most, after a batch."""
-    held = np.zeros(Z.shape[1]) if before is None else before
-    return np.where(_mostly(mask, Z), held + len(Z), 0.0)
+    outlying = np.zeros(Z.shape[1]) if before is None else before
+    return np.where(_mostly(mask, Z), outlying + len(Z), 0.0)
 
 
 def _mostly(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:

@@ -86,7 +86,7 @@ def has_changed(alone: float, past: float) -> bool:
     return _BETTER * alone < past
 
 
-def weight_beside(alone: float, past: float, n: float, m: int) -> float:
+def past_weight(alone: float, past: float, n: float, m: int) -> float:
     """Weight of the n rows of the past beside a batch of m rows whose own subspace is tried.
 
     ``alone`` is the noise that the batch's subspace leaves of others like it, ``past`` what that of

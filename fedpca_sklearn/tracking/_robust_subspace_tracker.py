@@ -20,7 +20,7 @@ from ._outliers import (
     is_as_before,
     or_before,
     remembered,
-    rows_held,
+    rows_outlying,
     search_batch,
     search_rows,
     start_of_support,
@@ -164,12 +164,12 @@ class RobustSubspaceTracker(STMissTracker):
         Z = Y - state.mean
         mask, threshold = self._find(state, Z, full)
         threshold = or_before(threshold, known_thresholds(state.threshold))
-        held = rows_held(state.held, mask, Z)
+        outlying = rows_outlying(state.outlying, mask, Z)
         absorb_after = self._support.absorb_after
-        if state.held is not None and absorb_after is not None:
-            mask[:, state.held >= absorb_after] = False
+        if state.outlying is not None and absorb_after is not None:
+            mask[:, state.outlying >= absorb_after] = False
         Y = np.where(unused(mask, Z), np.nan, Y)
-        return Y, replace(state, outliers=mask, threshold=threshold, held=held)
+        return Y, replace(state, outliers=mask, threshold=threshold, outlying=outlying)
 
     def _find(self, state: State, Z: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
         """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""

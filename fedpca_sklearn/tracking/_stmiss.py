@@ -57,7 +57,7 @@ class State:
         at the last one, and the first row of each batch with a change.
     outliers, threshold : ndarray or None
         Mask of the last batch, and what an entry of each column has to exceed.
-    held : ndarray of shape (d,) or None
+    outlying : ndarray of shape (d,) or None
         Rows for which each column has been outliers for the most.
     owners : ndarray of shape (m,)
         Labels of the rows to come that are known by now, where rows have owners.
@@ -88,7 +88,7 @@ class State:
     change_points: tuple[int, ...] = ()
     outliers: np.ndarray | None = None
     threshold: np.ndarray | None = None
-    held: np.ndarray | None = None
+    outlying: np.ndarray | None = None
     owners: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=object))
     seed: int = 0
     noise: float = math.nan

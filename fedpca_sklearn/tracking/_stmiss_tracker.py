@@ -32,7 +32,7 @@ from ._past import (
     may_have_changed,
     misfits,
     optimism,
-    weight_beside,
+    past_weight,
     weight_of_past,
 )
 from ._stmiss import (
@@ -143,7 +143,7 @@ class STMissTracker(BlockTransformer):
         if self.detect_changes or not self._forgets_by_itself:
             return replace(new, keeps=False)
         other = replace(one, keeps=True) if other is None else other
-        seen = {name: getattr(state, name) for name in ("outliers", "threshold", "held")}
+        seen = {name: getattr(state, name) for name in ("outliers", "threshold", "outlying")}
         rival = self._taken(replace(other, **seen), Y)
         forgets, keeps = (rival, new) if new.keeps else (new, rival)
         if forgets.loss < keeps.loss:
@@ -222,7 +222,7 @@ class STMissTracker(BlockTransformer):
         alone, filling = math.inf, state.filling
         if may_have_changed(share, least) and filled.counts.any():
             alone = self._noise_alone(state, Y, filled)
-        weight = weight_beside(alone, misfit.noise, state.summary.n_samples, len(Y))
+        weight = past_weight(alone, misfit.noise, state.summary.n_samples, len(Y))
         if has_changed(alone, misfit.noise):
             filling = share
         else:
@@ -289,7 +289,7 @@ class STMissTracker(BlockTransformer):
         """
         L = filled.rows[filled.counts]
         left = self._weight_left(state, *L.shape)
-        return updated_by_block(state.summary.decay(left), L, max_keep=self._rank(L.shape[1]))
+        return updated_by_block(state.summary.decay(left), L, max_rank=self._rank(L.shape[1]))
 
     def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
         """State with the changes found, and whether the batch is to change the subspace."""

@@ -23,7 +23,7 @@ from ..communication import Federation
 from ..communication._federation import log_fit, message_of
 from ..rounds._queries import Client
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import along
+from ..summary._rayleigh_ritz import rayleigh_ritz
 from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, started
 from ._vfedpca import VFedPCA
 
@@ -68,7 +68,7 @@ def principal_turn(inner: np.ndarray) -> np.ndarray | None:
 def along_parts(total: Subspace, gram: np.ndarray, V: np.ndarray, scores: np.ndarray) -> Subspace:
     """Summary along directions V, nearly orthonormal, by their inner products and scores."""
     root = np.linalg.cholesky(gram)  # the first sum's rounding errors, over the smallest variance
-    return along(total, np.linalg.solve(root, V), np.linalg.solve(root, scores).T)
+    return rayleigh_ritz(total, np.linalg.solve(root, V), np.linalg.solve(root, scores).T)
 
 
 def _inner_products(label: int, part: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -275,10 +275,10 @@ class VerticalFederatedKernelPCA(
         exact = self.aggregation == "exact"
         rank = min(self.n_components, len(self.landmarks_))
         if exact:
-            values, vectors, scorer, apart = self._exact(federation, clients, X, rank)
+            values, vectors, scorer, disagreement = self._exact(federation, clients, X, rank)
             self.gamma_: float | np.ndarray = clients[0].kernel.gamma
         else:
-            values, vectors, scorer, apart = self._agreed(federation, clients, X, rank)
+            values, vectors, scorer, disagreement = self._agreed(federation, clients, X, rank)
             self.gamma_ = np.array([client.kernel.gamma for client in clients])
         if self.projection == "features":
             scorer = linear(vectors, values > 0, self.center, exact)
@@ -288,7 +288,7 @@ class VerticalFederatedKernelPCA(
         self.eigenvalues_ = values.astype(X.dtype)
         self.eigenvectors_ = vectors[0].astype(X.dtype)
         self.feature_groups_, self.n_components_ = groups, len(values)
-        self.disagreement_ = max(apart, federation.disagreement)
+        self.disagreement_ = max(disagreement, federation.disagreement)
 
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter, or two that do not fit each other."""

@@ -169,7 +169,7 @@ def left_factor(label: int, rows: np.ndarray, size: int | None) -> Subspace:
     """Left singular vectors and values of a client's columns."""
     start = Subspace.empty(rows.shape[1], centered=False)
     at_once = max(rows.shape) if min(rows.shape) <= EXACT_ORDER else None
-    return updated(start, rows, max_keep=size, block_size=at_once)
+    return updated(start, rows, max_rank=size, block_size=at_once)
 
 
 @with_parameters

@@ -215,8 +215,8 @@ def _as_each_has_them(
         _send_to_neighbours(federation, heard, V[0].size, V.shape[1])
         for j in range(V.shape[1]):
             V[:, j] *= common_signs(np.ones(p), V[:, j], heard)[:, None]
-    apart = max(float(np.linalg.norm(V - u, axis=-1).max()) for u in V)
-    return LeftVectors(list(V), n_iter, apart, own=True)
+    disagreement = max(float(np.linalg.norm(V - u, axis=-1).max()) for u in V)
+    return LeftVectors(list(V), n_iter, disagreement, own=True)
 
 
 # ---------------------------------------------------------------------- rounds

@@ -305,7 +305,7 @@ def tries(X, count, V=None, s=()):
     """Precisions and numbers of directions that are apart."""
     V = np.zeros((0, X.shape[1]), F4) if V is None else V
     found = precisions(X, F4, count, V, np.asarray(s, dtype=float))
-    return [(p.dtype, 0 if p.apart is None else len(p.apart)) for p in found]
+    return [(p.dtype, 0 if p.deflation is None else len(p.deflation)) for p in found]
 
 
 def test_how_many_directions_are_taken_off():

@@ -22,7 +22,7 @@ from fedpca_sklearn import (
     Subspace,
     SubspaceMerge,
 )
-from fedpca_sklearn.federated._lack_of_fit import share_held
+from fedpca_sklearn.federated._lack_of_fit import share_explained
 from fedpca_sklearn.federated._noise_aware import _one_noise
 
 # -------------------------------------------------------------------- RobustMerge
@@ -395,4 +395,4 @@ def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
     second = Subspace(np.eye(3)[[2, 0]], [3.0, 1.0], np.zeros(3), 10, 10.0)
     merged = Subspace(np.eye(3), [5.0, 4.0, 1.0], np.zeros(3), 20, 42.0)
     # 17, 4 and 9.5 along the axes
-    assert_allclose(share_held([first, second], merged, 2), (17 + 4) / (17 + 9.5))
+    assert_allclose(share_explained([first, second], merged, 2), (17 + 4) / (17 + 9.5))

@@ -313,9 +313,9 @@ def test_the_unit_of_the_weights_does_not_matter(model, unit):
     model = clone(model).fit(X, sample_weight=unit * share)
     if getattr(model, "partial_out", None):  # the effect of the confounder is taken off first
         assert_array_equal(model.scale_[3], 1.0)
-        alike = clone(model).fit(X, sample_weight=90 * share)
-        assert_allclose(model.scale_, alike.scale_, rtol=1e-6)
-        assert_allclose(np.abs(model.components_), np.abs(alike.components_), atol=1e-6)
+        equilibrated = clone(model).fit(X, sample_weight=90 * share)
+        assert_allclose(model.scale_, equilibrated.scale_, rtol=1e-6)
+        assert_allclose(np.abs(model.components_), np.abs(equilibrated.components_), atol=1e-6)
         return
     # of values near 3 that vary by 1e-9, seven digits are left
     assert_allclose(model.scale_, deviation, rtol=1e-6)

@@ -240,7 +240,7 @@ def test_sparse_lanczos_route_finds_the_leading_subspace(block_size, weighted, b
         X[700:, : d // 5] = 0  # columns that only the first block has
     w = np.random.default_rng(1).uniform(0.5, 2, len(X)) if weighted else None
     start = Subspace.empty(d)
-    kept = updated(start, sp.csr_array(X), w, max_keep=15, block_size=block_size)
+    kept = updated(start, sp.csr_array(X), w, max_rank=15, block_size=block_size)
     subspace = kept.truncate(5)
     _, mean, scatter, s, Vt = oracle(X, w)
     assert_orthonormal(kept.components)
@@ -394,7 +394,7 @@ def test_blocks_of_more_rows_than_columns_of_which_few_directions_are_kept(solve
     X = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 30)) + 7
     subspace = Subspace.empty(30)
     for part in np.array_split(X, 4):
-        subspace = updated(subspace, part, max_keep=5, svd_solver=solver)
+        subspace = updated(subspace, part, max_rank=5, svd_solver=solver)
     assert_summarises(subspace, X)
 
 

@@ -182,8 +182,8 @@ def test_a_fit_finds_the_wanted_directions_only(X, asked):
     assert len(pca.subspace_.components) == D
     assert pca._state.subspace.singular_values is pca.subspace_.singular_values
     assert asked == [R, R, D]
-    for wanted in (D // 4, None):  # many are found at once
-        assert len(StreamingPCA(wanted).fit(X).components_) == (wanted or D)
+    for n_certain in (D // 4, None):  # many are found at once
+        assert len(StreamingPCA(n_certain).fit(X).components_) == (n_certain or D)
     assert asked == [R, R, D, D, D]
 
 

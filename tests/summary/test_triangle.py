@@ -60,11 +60,11 @@ def of_basis(V):
 @examples
 @given(
     calls=st.lists(st.lists(st.integers(0, 4), max_size=4), min_size=1, max_size=6),
-    max_keep=st.sampled_from([3, 8, 30]),
+    max_rank=st.sampled_from([3, 8, 30]),
     used=st.sampled_from([8, 30]),
     seed=seeds,
 )
-def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_keep, used, seed):
+def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_rank, used, seed):
     """Of bases of all columns, or of some columns each."""
     rng, d = np.random.default_rng(seed), 30
     mean, total, exact = ProjectionMean.empty(d), 0.0, np.zeros((d, d))
@@ -73,11 +73,11 @@ def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_keep, used
         for V in bases:
             V[:, 4 * i % 20 :][:, :used] = random_basis(rng, len(V), min(used, d - 4 * i % 20))
         weights = rng.uniform(0.1, 5, len(ranks))
-        mean = mean.add([of_basis(V) for V in bases], weights, max_keep)
+        mean = mean.add([of_basis(V) for V in bases], weights, max_rank)
         exact += sum((w * V.T @ V for w, V in zip(weights, bases, strict=True)), np.zeros((d, d)))
         total += weights.sum()
         assert_allclose(mean.weight, total)
-        assert len(mean.vectors) == len(mean.values) <= max_keep
+        assert len(mean.vectors) == len(mean.values) <= max_rank
         assert_orthonormal(mean.vectors)
         assert np.all(np.diff(mean.values) <= 0)
         kept = (mean.vectors.T * mean.values) @ mean.vectors
@@ -85,5 +85,5 @@ def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_keep, used
         assert values[0] >= -1e-12
         assert values[-1] <= mean.dropped + 1e-12
         assert not mean.vectors[:, np.diag(exact) == 0].any()
-        if max_keep == d:
+        if max_rank == d:
             assert mean.dropped <= 1e-12
