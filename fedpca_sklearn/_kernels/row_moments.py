@@ -66,7 +66,7 @@ class RowsAtHand(RowMoments):
     def __init__(self, X: Any, weight: np.ndarray | None = None):
         self.X, self.weight = X, weight
         if weight is not None:
-            self.X, self.weight = _with_weight(X, weight)
+            self.X, self.weight = with_weight(X, weight)
 
     @cached_property
     def n_samples(self) -> float:  # type: ignore[override]
@@ -131,7 +131,7 @@ class SiteMoments(RowMoments):
     def of(cls, X: Any, weight: np.ndarray | None = None) -> SiteMoments:
         """Moments of rows; O(n d^2) time and O(d^2) memory up to `MOST_COLUMNS` columns."""
         if weight is not None:
-            X, weight = _with_weight(X, weight)
+            X, weight = with_weight(X, weight)
         n = float(X.shape[0] if weight is None else weight.sum())
         root_w = None if weight is None else np.sqrt(weight)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -205,7 +205,7 @@ class _HiddenScatter:
         return noise
 
 
-def _with_weight(X: Any, weight: np.ndarray) -> tuple[Any, np.ndarray]:
+def with_weight(X: Any, weight: np.ndarray) -> tuple[Any, np.ndarray]:
     """Rows with weight, if there are any: others are as absent, whatever they hold."""
     there = weight > 0
     return (X, weight) if there.all() or not there.any() else (X[there], weight[there])

@@ -97,9 +97,12 @@ class SecureAggregation:
     identity: Callable[[Any], tuple[bytes, Sequence[bytes]]] | None = None
 
     def __post_init__(self) -> None:
-        check_integer("threshold", self.threshold, 2, 2**31 - 1)
-        check_integer("bits", self.bits, FEWEST_BITS, MOST_BITS)
-        check_integer("restarts", self.restarts, 0, BEGINNINGS - 1)
+        for name, *range_ in (
+            ("threshold", 2, 2**31 - 1),
+            ("bits", FEWEST_BITS, MOST_BITS),
+            ("restarts", 0, BEGINNINGS - 1),
+        ):  # integers of Python, as messages and files take them
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), *range_))
         if self.identity is not None and not callable(self.identity):
             raise ValueError(f"identity must be callable or None, got {self.identity!r}.")
         if self.scale is None:

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from .._base.fitted import FittedState, progress, with_callbacks
 from .._dask import refuse_dask
 from .._kernels.column_moments import ColumnMoments, pooled_columns
+from .._kernels.row_moments import with_weight
 from .._kernels.rows import entries_once
 from .._validation.containers import as_rows, validate_data
 from .._validation.feature_names import names_known
@@ -46,6 +47,8 @@ def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
 
 def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoments:
     """What a client sends: moments of its columns, without missing entries."""
+    if weight is not None:
+        X, weight = with_weight(X, weight)
     X = entries_once(X.astype(np.float64, copy=False))
     local = StandardScaler(with_mean=not sp.issparse(X))
     unit, given = 1.0, weight

@@ -17,7 +17,15 @@ from .._kernels.sizes import kept_directions
 from .._validation.checks import check_rows
 from ..communication import Federation
 from ..privacy import PrivacyNoiseWarning, PrivacySpent, SecondMomentMechanism
-from ..privacy._above_noise import beyond_message, count_above, edge, edge_of_sum, noise_message
+from ..privacy._above_noise import (
+    beyond_message,
+    count_above,
+    edge,
+    edge_of_sum,
+    noise_message,
+    spike_of_mean,
+    variances_across,
+)
 from ..privacy._accounts import ROUNDING, Accounts
 from ..privacy._mechanism import Terms, seeds_of
 from ..privacy._rows import ClippedRows
@@ -284,7 +292,7 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     spike = of_means = 0.0
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
-        spike = _distance_of_means(pca, terms, sites, t) * t * math.sqrt(d)
+        spike = spike_of_mean(_distance_of_means(pca, terms, sites, t), t, d)
         if len(summaries) > 1:  # and the means of clients differ by their noise
             n = pca.n_samples_ / len(summaries)
             of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
@@ -296,6 +304,10 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     merged = pca.subspace_.singular_values.astype(np.float64) ** 2 - of_means
     noise = edge(size, d, spike)
     above = count_above(merged, spectra, scatters, noise, d) if noise else len(merged)
+    if spike and len(summaries) == 1 and "center" not in pca.mechanism.searches:
+        found = pca.subspace_
+        across = np.minimum(variances_across(found, found.mean - terms.origin(d)), merged)
+        above = max(above, count_above(across, spectra, scatters, edge(size, d), d))
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)

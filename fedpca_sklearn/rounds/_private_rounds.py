@@ -11,7 +11,7 @@ import numpy as np
 from .._validation.checks import check_rows
 from ..federated._private import check_all_rows, open_accounts, refuse_weight
 from ..privacy import FedPowerNoise
-from ..privacy._above_noise import edge, noise_message
+from ..privacy._above_noise import edge, noise_message, spike_of_mean
 from ..privacy._mechanism import Terms
 from ..privacy._rows import ClippedRows
 
@@ -127,7 +127,7 @@ def message_of_noise(pca: Any, terms: Terms, n_clients: int) -> str | None:
     spike = 0.0
     if terms.costs.mean is not None:
         distance = float(np.linalg.norm(pca.subspace_.mean - terms.origin(d)))
-        spike = distance * terms.mean_std * sources * math.sqrt(rank)
+        spike = spike_of_mean(distance, terms.mean_std * sources, d)  # that rounds converge to
     largest = float(pca.subspace_.singular_values.max(initial=0.0)) ** 2
     found = largest - pca.subspace_.scatter / d if rank < d else largest
     return noise_message(found, edge(size, rank, spike), rank)

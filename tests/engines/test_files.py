@@ -423,7 +423,9 @@ class Totals(ClientsTransformer):
         return [label for label, _ in shards]
 
 
-@pytest.mark.parametrize("secure", [None, SecureAggregation(threshold=2)], ids=["plain", "secure"])
+@pytest.mark.parametrize(
+    "secure", [None, SecureAggregation(threshold=np.int64(2))], ids=["plain", "secure"]
+)
 def test_an_estimator_of_ones_own_by_files(secure, tmp_path):
     if secure is not None:
         pytest.importorskip("flwr")

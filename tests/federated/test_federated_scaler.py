@@ -81,6 +81,19 @@ def test_it_is_the_scaler_of_the_pooled_rows(sizes, seed, kind, weights, with_st
     assert_allclose(got, want, rtol=tol, atol=tol)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("hidden", [1e20, 1e200])
+def test_rows_without_weight_are_absent_whatever_they_hold(hidden, kind):
+    X, clients = rows([40, 60, 9], d=3)
+    w = np.arange(len(X)) % 3.0
+    expected = StandardScaler().fit(X[w > 0], sample_weight=w[w > 0])
+    X[w == 0] = hidden
+    scaler = FederatedScaler(with_mean=kind is np.asarray)
+    scaler.fit(kind(X), clients=clients, sample_weight=w)
+    assert_allclose(scaler.var_, expected.var_, rtol=1e-10, atol=1e-20)
+    assert_allclose(scaler.n_samples_seen_, w.sum())
+
+
 @pytest.mark.parametrize("apart", [0.0, 3.0])
 def test_means_of_1e8_lose_no_digits(apart):
     X, clients = rows([40, 60, 9], d=3)

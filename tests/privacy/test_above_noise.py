@@ -100,6 +100,29 @@ def test_few_false_components_are_named_and_most_true_ones(
     assert named >= (least or 0) * true
 
 
+@quiet
+@pytest.mark.parametrize(("d", "distance"), [(20, 8.0), (60, 8.0), (20, 2.0)])
+def test_the_noise_of_a_far_mean_is_no_component_and_hides_none(d, distance):
+    """Rows about a mean far from the centre that was given, varying along one axis or none."""
+    draws, named, true, false = 100, 0, 0, 0
+    mechanism = AnalyzeGauss(1.0, 1e-5, row_norm=10.0)
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(0.0, 0.05, (5000, d))
+        X[:, 0] += distance
+        alone = model_of(mechanism, 2, n_clients=1, random_state=seed).fit(X)
+        X[:, 1] += rng.normal(0.0, rng.uniform(0.2, 2.5), len(X))
+        model = model_of(mechanism, 2, n_clients=1, random_state=seed).fit(X)
+        above, cosines = model.n_components_above_noise_, np.abs(model.components_[:, 1])
+        false += alone.n_components_above_noise_ > 0
+        false += bool(np.any(cosines[:above] < 0.3))
+        true += cosines[0] > 0.7
+        named += cosines[0] > 0.7 and above > 0
+    assert false / (2 * draws) <= 0.05
+    assert named >= 0.9 * true
+    assert true > 0.3 * draws
+
+
 def noise_matrix(rng, d):
     G = rng.standard_normal((d, d))
     return (G + G.T) / math.sqrt(2)  # entries of 1 off the diagonal
