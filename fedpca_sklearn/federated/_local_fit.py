@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import get_tags
 
 from .._base.batches import count_rows
 from .._kernels.device_rows import in_memory
@@ -65,7 +64,7 @@ def fit_estimator(
     if not isinstance(estimator, StreamingPCA):
         X = entries_once(in_memory(X))  # others square entries as they are stored
         if before is None:
-            _check_columns_have_entries(X, prototype)
+            _check_columns_have_entries(X)
     options = {} if weight is None else {"sample_weight": weight}
     with np.errstate(all="ignore"), _named_if_too_large(X, estimator):
         getattr(estimator, method)(X, **options)
@@ -94,7 +93,7 @@ def _named_if_too_large(X: Any, estimator: BaseEstimator) -> Iterator[None]:
         raise TooLargeError(message) from error
 
 
-def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:
+def _check_columns_have_entries(X: Any) -> None:
     """Raise for a column without entries, of which a tracker's summary says that it is zero."""
     if sp.issparse(X):
         n_missing = np.bincount(X.indices[np.isnan(X.data)], minlength=X.shape[1])
@@ -102,7 +101,7 @@ def _check_columns_have_entries(X: Any, estimator: BaseEstimator) -> None:
         n_missing = np.isnan(X[:1]).sum(axis=0)  # most have entries in the first row
         n_missing = np.isnan(X).sum(axis=0) if n_missing.any() else n_missing
     (lost,) = np.nonzero(n_missing == X.shape[0])
-    if len(lost) and get_tags(estimator).input_tags.allow_nan:
+    if len(lost):
         raise ValueError(
             f"column {lost[0]} has no entries, and a summary would tell that it is constant. "
             "missing=AvailablePairs() and missing=ConditionalFill() take such rows."

@@ -313,7 +313,7 @@ ARRAYS = [
     raw(b"\x93NUMPY\x01\x00\xca\x00" + b"-" * 200 + b"1\n"),
     raw(b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535),
     raw(b"\x93NUMPY\x01\x00\x40\x00" + b"{'descr': '''".ljust(63) + b"\n"),
-    *map(raw, [b"junk", b""]),
+    *map(raw, [b"junk", b"", b"\x94" + bytes(Array(MEAN).data)[1:]]),
     *map(Array, [MEAN.astype(np.float32), np.arange(8), MEAN.astype(complex)]),
     Array(np.array(["a"] * 8)),
 ]
