@@ -119,13 +119,15 @@ def test_the_noise_of_a_secure_sum_is_that_of_one_process(tmp_path):
     assert ks_2samp(*errors).pvalue > 0.01
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e4])
 @both
-def test_secure_sums_without_noise_are_pca_of_the_clipped_rows(estimator, tmp_path):
-    exact = clone(estimator).set_params(mechanism__epsilon=np.inf)
-    found, expected = private_fit(exact, tmp_path), clone(exact).fit(ROWS, clients=LABELS)
+def test_secure_sums_without_noise_are_pca_of_the_clipped_rows(estimator, unit, tmp_path):
+    exact = clone(estimator).set_params(mechanism__epsilon=np.inf, mechanism__row_norm=8.0 * unit)
+    found = private_fit(exact, tmp_path, parts={site: unit * X for site, X in PARTS.items()})
+    expected = clone(exact).fit(unit * ROWS, clients=LABELS)
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-6)
     np.testing.assert_allclose(found.components_, expected.components_, atol=1e-6)
-    np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-9)
+    np.testing.assert_allclose(found.mean_, expected.mean_, atol=1e-9 * unit)
     assert found.n_samples_ == 600
 
 
