@@ -41,8 +41,6 @@ def range_of(mu2: float) -> float:
     0.159595
     """
     x = math.sqrt(mu2) / 2
-    if math.isinf(x):
-        return math.inf
     return 2 * float(scipy.special.log_ndtr(x) - scipy.special.log_ndtr(-x)) * _LESS
 
 

@@ -101,14 +101,16 @@ def test_few_false_components_are_named_and_most_true_ones(
 
 
 @quiet
-@pytest.mark.parametrize(("d", "distance"), [(20, 8.0), (60, 8.0), (20, 2.0)])
-def test_the_noise_of_a_far_mean_is_no_component_and_hides_none(d, distance):
+@pytest.mark.parametrize(
+    ("d", "distance", "center"), [(20, 8, 0), (60, 8, 0), (20, 2, 0), (20, 8, 50)]
+)
+def test_the_noise_of_a_far_mean_is_no_component_and_hides_none(d, distance, center):
     """Rows about a mean far from the centre that was given, varying along one axis or none."""
     draws, named, true, false = 100, 0, 0, 0
-    mechanism = AnalyzeGauss(1.0, 1e-5, row_norm=10.0)
+    mechanism = AnalyzeGauss(1.0, 1e-5, row_norm=10.0, center=[center] * d, mean="private")
     for seed in range(draws):
         rng = np.random.default_rng(seed)
-        X = rng.normal(0.0, 0.05, (5000, d))
+        X = rng.normal(center, 0.05, (5000, d))
         X[:, 0] += distance
         alone = model_of(mechanism, 2, n_clients=1, random_state=seed).fit(X)
         X[:, 1] += rng.normal(0.0, rng.uniform(0.2, 2.5), len(X))
