@@ -204,7 +204,7 @@ def top_of_scatter(
     None where they are not certain to ten digits, or of products in float32 to three, unless
     ``forced``. ``count`` returns how many of the singular values are kept; of these the first
     ``n_certain`` must be certain (None: all). ``lost`` is an energy that was in the matrix and was
-    taken off again. Parts along the directions ``deflation`` were multiplied apart.
+    taken off again. Parts along ``deflation`` were multiplied by themselves.
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)

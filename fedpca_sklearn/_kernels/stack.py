@@ -157,7 +157,8 @@ class Block(ABC):
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Lower triangle of the scatter of all but V, and the energy lost by column.
 
-        None where it is not finite. Products are in ``dtype``, parts along ``deflation`` apart.
+        None where it is not finite. Products are in ``dtype``; parts along ``deflation`` are
+        multiplied by themselves.
         """
 
     def _leading(
