@@ -132,7 +132,8 @@ def client_app(
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
         state: dict[str, dict[str, Any]] = {}
         for name, record in context.state.config_records.items():
-            state[name] = dict(record)
+            if name.startswith(_OWN):  # others are their authors'
+                state[name] = dict(record)
         who = context.node_id, context.run_id
         own = SiteContext(*who, context, context.run_config, state)
         kind = message.metadata.message_type.removeprefix("query.")
@@ -339,6 +340,8 @@ def _configured_site(context: Context) -> str:
 
 # -------------------------------------------------------------------- Flower as a carrier
 
+# How the names of a site's own records begin, in the state that Flower keeps.
+_OWN = "fedpca_sklearn"
 # Names of the records of arrays in questions and in replies.
 _ASKED, _SENT = "arguments", "arrays"
 

@@ -21,9 +21,9 @@ from engines.site_helpers import (
     sites_of,
     table,
 )
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
-from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows
+from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, client_app
 
 RNG = np.random.default_rng(3)
 POWER = "FederatedPowerPCA(3, n_rounds=4, random_state=0)"
@@ -439,6 +439,20 @@ def test_how_often_a_fit_of_secure_sums_begins_again_is_the_owners():
         assert_refused(site, kind, *batch, why="a fit begins again at most 0 times")
     assert site.answers("batch", 1)
     assert_refused(site, "batch", 0, why="batch 0 is out of turn")
+
+
+def test_what_the_function_of_the_rows_keeps_between_questions_is_its_own():
+    def load(context):
+        before = context.state.config_records.get("mine", {"loads": 0})
+        context.state["mine"] = ConfigRecord({"loads": before["loads"] + 1})
+        return ROWS
+
+    site = Site(made("FederatedPCA(3)"))
+    site.app = client_app(load, made("FederatedPCA(3)"))
+    for run in (1, 2, 3):
+        site.context.run_id = run
+        assert site.answers("summary")
+    assert dict(site.context.state["mine"]) == {"loads": 3}
 
 
 def test_the_state_of_a_site_is_small_and_can_be_stored():
