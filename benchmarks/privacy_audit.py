@@ -43,10 +43,9 @@ from fedpca_sklearn.privacy import (
 from fedpca_sklearn.privacy._accounts import Accounts
 from fedpca_sklearn.privacy._gaussian import epsilon_of
 from fedpca_sklearn.privacy._mechanism import Terms
+from fedpca_sklearn.privacy._private_searches import Shape
 from fedpca_sklearn.privacy._rows import ClippedRows, row_norms
-from fedpca_sklearn.privacy._shapes import Shape
-from fedpca_sklearn.rounds._private_rounds import PrivateClient
-from fedpca_sklearn.rounds._queries import Moments, TimesScatter, Variances
+from fedpca_sklearn.rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 
 DELTA, R, D, N = 0.1, 2.0, 2, 4
 CONFIDENCE = 1e-4  # that a lower bound is too high, for both rates together

@@ -11,8 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from ._kernels import linalg
 from ._validation.checks import is_integer
-from ._validation.intervals import Interval
-from ._validation.parameters import allowed, with_parameters
+from ._validation.intervals import Interval, allowed, with_parameters
 from .summary import Subspace
 
 # Square of what an axis must have outside a span to be a direction of its own. It is a difference

@@ -42,7 +42,7 @@ from fedpca_sklearn import (
     parallel_analysis,
     subspace_distance,
 )
-from fedpca_sklearn._kernels import routes
+from fedpca_sklearn._kernels import sizes
 from fedpca_sklearn._validation import arrays
 
 __all__ = ["come", "dispatch", "eigenproblems"]
@@ -216,7 +216,7 @@ def test_the_last_rows_say_where_results_are_and_others_are_refused(put):
             pca.transform(others)
 
 
-# ------------------------------------------------------------------------------ routes
+# ------------------------------------------------------------------------------ sizes
 
 # for which a few passes over all rows pay
 MANY = np.random.default_rng(0).standard_normal((4100, 800)) / np.sqrt(np.arange(1.0, 801))
@@ -272,7 +272,7 @@ def test_each_route_on_a_device_leads_where_that_at_home_does(
 
 
 def test_rows_on_a_device_have_one_eigenproblem(monkeypatch, eigenproblems):
-    monkeypatch.setattr(routes, "rows_of_scatter_block", lambda d: 400)
+    monkeypatch.setattr(sizes, "rows_of_scatter_block", lambda d: 400)
     X = MANY[:1000, :270]
     pca = StreamingPCA(10).fit(on_strict(X))
     assert not eigenproblems

@@ -11,8 +11,8 @@ from numpy.testing import assert_array_equal
 
 import fedpca_sklearn
 from fedpca_sklearn import StreamingPCA, SubspaceMonitor
+from fedpca_sklearn.monitoring._learning import DriftTest
 from fedpca_sklearn.monitoring._model import MonitorModel
-from fedpca_sklearn.monitoring._recent import DriftTest
 
 # Where states are published.
 BASE = str(Path(fedpca_sklearn.__file__).parent / "_base")

@@ -13,7 +13,7 @@ from fedpca_sklearn import (
     make_spiked,
     subspace_distance,
 )
-from fedpca_sklearn._kernels.deviations import (
+from fedpca_sklearn.intervals import (
     deviations_of,
     deviations_of_unlike,
     freedom_of_unlike,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.missing import ROWS_AT_ONCE, coordinates, filled_in
+from .._kernels.observed import ROWS_AT_ONCE, coordinates, filled_in
 from .._kernels.sizes import slices_of
 from .._validation.checks import check_weight
 from .transformer import SubspaceTransformer

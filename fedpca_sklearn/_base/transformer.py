@@ -19,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._dask import RowChunks, is_dask, lazy_transform
 from .._kernels import linalg
 from .._kernels.device_rows import DeviceRows, rows_of_coordinates
-from .._kernels.gaussian_model import GaussianModel
-from .._kernels.missing import coordinates_of_rows, has_holes
+from .._kernels.observed import GaussianModel, coordinates_of_rows, has_holes
 from .._kernels.rows import coordinates_and_norms
 from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction, row_slices
 from .._kernels.tolerances import RANK_EPS

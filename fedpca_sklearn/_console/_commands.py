@@ -1,24 +1,45 @@
-"""Commands of a site, and of a coordinator, with summaries of rows; each returns a report."""
+"""Commands of a site, of a coordinator and of a study, with summaries of rows; and `show`."""
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
+import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .._base.adjusting import confounders_of
 from .._validation.files import written
-from ..engines._parameters import constructed
+from ..engines._messages import read_letter
+from ..engines._parameters import constructed, construction_of, public_class
 from ..engines._site_log import audit
-from ..federated import FederatedScaler
+from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
+from ..engines.files import answer as answer_of_site
+from ..federated import FederatedPCA, FederatedScaler
 from ..federated._local_fit import labels_of_sites
 from ..metrics import subspace_distance
+from ..plotting._displays import AS_IT_IS
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
-from ._report import Report, adjusted_how, check_output, described, facts, listed, printable
+from ..summary import Subspace
+from ._report import (
+    Report,
+    adjusted_how,
+    check_output,
+    confounder_names,
+    described,
+    facts,
+    listed,
+    printable,
+    shares,
+)
+from ._row_files import needed, score_file
 from ._rows import Rows
-from ._score_files import score_file
 from ._summaries import (
     checked_site,
     load,
@@ -202,3 +223,253 @@ def audit_log(options: Options) -> Report:
     lines = [line.strip() for line in text.splitlines()]
     report = {"log": options.log, "whole": whole, "lines": lines}
     return Report(f"{printable(options.log)}\n{text}", report, 0 if whole else 1)
+
+
+_PICTURES = ".png", ".pdf", ".svg"
+# Components in the text, and in the picture.
+_MOST_LISTED, _MOST_DRAWN = 10, 6
+_NAME = 40
+
+
+def show(options: argparse.Namespace) -> Report:
+    """Compute the components from the summary, by the options that its file states."""
+    if options.plot is not None:
+        _check_picture(options)
+    summary = load(options.file)
+    fitted = model_in(options, options.file, summary)
+    shown = _with_known_error(stating_model(fitted, fitted.subspace_), summary)
+    names = _names_of(fitted, shown)
+    if options.plot is not None:
+        with written(options.plot) as path:
+            _draw(options, path, fitted, names)
+    found = {"file": options.file, **facts(shown)}
+    found["model"] |= {
+        "names": names,
+        "loadings": fitted.components_,
+        "explained_variance": fitted.explained_variance_,
+        "explained_variance_ratio": fitted.explained_variance_ratio_,
+        "explained_variance_interval": fitted.explained_variance_interval_,
+    }
+    return Report("\n".join(_lines(options, shown, fitted, names)), found)
+
+
+def _check_picture(options: argparse.Namespace) -> None:
+    """Raise if no picture can be drawn or written, before anything is computed."""
+    if os.path.splitext(options.plot)[1].lower() not in _PICTURES:
+        raise ValueError(f"--plot must end in one of {', '.join(_PICTURES)}, got {options.plot}.")
+    check_output(options.plot, options.force, [options.file], "show")
+    needed("matplotlib", "plot")
+
+
+def _with_known_error(shown: Subspace, summary: Subspace) -> Subspace:
+    """What is shown, with the bound that the file states where it is of as many components."""
+    new, stated = shown.model, summary.model
+    if new is None or stated is None or new.n_components != stated.n_components:
+        return shown
+    return shown._replace(model=new._replace(error_bound=min(new.error_bound, stated.error_bound)))
+
+
+def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
+    """Names of the columns that components have, or their numbers from 1."""
+    names = summary.feature_names or range(1, summary.n_features + 1)
+    confounders = set(getattr(fitted, "confounders_", ()))
+    return [str(name) for j, name in enumerate(names) if j not in confounders]
+
+
+def _lines(
+    options: argparse.Namespace, shown: Subspace, fitted: FederatedPCA, names: list[str]
+) -> list[str]:
+    """A summary, and under each component its largest loadings."""
+    k, ratios = fitted.n_components_, fitted.explained_variance_ratio_
+    how = adjusted_how(fitted.scale, confounder_names(shown))
+    about = {
+        "explained": shares(ratios),
+        "model": f"{k} components" + (f", {how}" if how else ""),
+        "error": _error_of(shown, fitted.subspace_error_bound_),
+    }
+    lines = [printable(options.file), described(shown, **about)]
+    cumulative = np.cumsum(ratios)
+    for i, v in enumerate(fitted.components_[:_MOST_LISTED]):
+        lines.append(
+            f"  component {i + 1}: variance {fitted.explained_variance_[i]:.6g}, share "
+            f"{ratios[i]:.3f}, with those before {cumulative[i]:.3f}"
+        )
+        lines += [f"    {printable(names[j]):<24}{v[j]:>9.5f}" for j in _largest(v, options.top)]
+        if options.top < len(v):
+            lines.append(f"    and {len(v) - options.top} more columns")
+    if k > _MOST_LISTED:
+        lines.append(f"  and {k - _MOST_LISTED} more components")
+    return lines
+
+
+def _error_of(shown: Subspace, computed: float) -> str:
+    """What is known of the angle to the components of all rows: computed, or as the file states."""
+    if shown.privacy is not None:
+        return "not known, as the summary has the noise of a mechanism"
+    bound = math.inf if shown.model is None else shown.model.error_bound
+    if bound >= 1:
+        return "not known, as directions were cut; rounds of refine make it smaller"
+    who = ", as the file states" if bound < computed else ""
+    return f"at most {bound:.1e}, sine of the angle to the components of all rows{who}"
+
+
+def _largest(v: np.ndarray, most: int) -> np.ndarray:
+    """Positions of the largest loadings, the first one in front."""
+    return np.argsort(-np.abs(v), kind="stable")[:most]
+
+
+def _draw(options: argparse.Namespace, path: str, fitted: FederatedPCA, names: list[str]) -> None:
+    """Bars of the largest loadings, a panel for each of the first components."""
+    V, ratios = fitted.components_[:_MOST_DRAWN], fitted.explained_variance_ratio_
+    n, rows = max(len(V), 1), min(options.top, len(names))
+    longest = max(len(name[:_NAME]) for name in names)
+    size = (2.4 + 0.1 * longest) * n, 1.2 + 0.25 * rows
+    figure = needed("matplotlib.figure", "plot").Figure(figsize=size, layout="constrained")
+    for i, (ax, v) in enumerate(
+        zip(figure.subplots(1, n, sharex=True, squeeze=False)[0], V, strict=False)
+    ):
+        chosen, places = _largest(v, options.top), np.arange(rows)
+        ax.barh(places, v[chosen])
+        ax.set_yticks(places, [names[j][:_NAME] for j in chosen], **AS_IT_IS)
+        ax.invert_yaxis()
+        ax.axvline(0, color="grey", linewidth=0.8)
+        ax.set(title=f"component {i + 1} ({100 * ratios[i]:.0f} %)", xlabel="loading")
+    figure.savefig(path, format=os.path.splitext(options.plot)[1][1:].lower())
+
+
+def ask(options: argparse.Namespace) -> Report:
+    """Begin a fit of any estimator at sites."""
+    estimator = constructed(options.estimator)
+    sites, secure = options.sites, _secure(options)
+    study = Study.begin(
+        options.folder, estimator, sites, min_sites=options.min_sites, secure=secure
+    )
+    return _gone_on(options, study, study.next(), "")
+
+
+def go_on(options: argparse.Namespace) -> Report:
+    """Go on with a fit, as far as answers go."""
+    folder = Path(options.folder)
+    output = options.output or str(folder / "model.subspace")
+    check_output(output, options.force, [str(folder / "study.json")])
+    study = Study(folder)
+    fitted = study.next()
+    for site in options.without:
+        study.without(site)
+    if options.without:
+        fitted = study.next()
+    return _gone_on(options, study, fitted, output)
+
+
+def _gone_on(options: argparse.Namespace, study: Study, fitted: Any, output: str) -> Report:
+    """What is awaited, or the model that the answers make."""
+    named = construction_of(study.estimator)
+    if fitted is None:
+        questions = [str(path.with_suffix(".question")) for path in study.awaited]
+        awaited = [str(path) for path in study.awaited]
+        lines = [
+            f"  {printable(q)} -> {printable(a)}" for q, a in zip(questions, awaited, strict=True)
+        ]
+        text = "\n".join([f"{printable(named)} awaits answers", *lines])
+        return Report(text, {"done": False, "questions": questions, "awaited": awaited})
+    facts = {"done": True, "output": output, "missing": fitted.missing_sites_}
+    if isinstance(fitted, FederatedScaler):
+        return moments_written(fitted, output, facts)
+    if not hasattr(fitted, "subspace_"):
+        raise ValueError(
+            f"no file holds a {type(fitted).__name__}; Study({options.folder!r}).next() of "
+            "fedpca_sklearn.engines.files returns it in Python."
+        )
+    summary = fitted.subspace_
+    if hasattr(fitted, "subspace_error_bound_"):
+        summary = stating_model(fitted, summary)
+    else:
+        summary = summary.truncate(fitted.n_components_)
+    report = saved(output, summary)
+    report.facts |= facts
+    return report
+
+
+# -------------------------------------------------------------------- a site
+
+
+def answer(options: argparse.Namespace) -> Report:
+    """Answer a question of a study with the rows of files."""
+    log, output = log_of(options), options.output
+    check_output(output, options.force, [options.question, *options.rows, log])
+    site = checked_site(options)
+    letter, _ = read_letter(options.question)
+    named, estimator = str(letter.about.get("site")), str(letter.about.get("estimator"))
+    if site not in (None, named):
+        raise ValueError(f"{options.question}: it is for site {named!r}, not {site!r}.")
+    rows = Rows(options.rows, options, options.columns, keep_missing=not options.drop_missing)
+    given = None if options.estimator is None else constructed(options.estimator)
+    loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
+    if not loaded:
+        raise ValueError(f"there is no row in {', '.join(options.rows)}.")
+    _make_log(log, options.log is None)
+    policy = SitePolicy(
+        estimators=_allowed(options.allow),
+        min_rows=options.min_rows,
+        max_rounds=options.max_rounds,
+        log=log,
+        mechanism=None if options.mechanism is None else constructed(options.mechanism),
+        ledger=options.ledger,
+    )
+    refusal = answer_of_site(
+        options.question,
+        output,
+        loaded,
+        state=options.state or f"{log}.studies",
+        estimator=given,
+        policy=policy,
+        secure=_secure(options),
+    )
+    said = f"refuses: {refusal}" if refusal else f"answers a question of {letter.message.kind!r}"
+    lines = [said, f"of a fit of {estimator}", f"noted in {log}"]
+    text = "\n  ".join(map(printable, [output, *lines]))
+    report = {"output": output, "refusal": refusal, "estimator": estimator}
+    return Report(text, {**report, "site": named, "log": log}, 1 if refusal else 0)
+
+
+def _secure(options: argparse.Namespace) -> SecureAggregation | None:
+    return None if options.secure is None else SecureAggregation(threshold=options.secure)
+
+
+def _allowed(names: Any) -> tuple[type, ...] | None:
+    """Classes of estimators that the owner allows, by their names."""
+    if names is None:
+        return None
+    for name in names:
+        if public_class(name) is None:
+            raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")
+    return tuple(map(public_class, names))
+
+
+def log_of(options: argparse.Namespace) -> str:
+    """Path of the log: that of ``--log``, or one for the files of rows."""
+    if options.log is not None:
+        return options.log
+    home = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(home):  # as the specification of these folders has it
+        home = os.path.expanduser(os.path.join("~", ".local", "state"))
+        if not os.path.isabs(home):
+            raise ValueError(
+                "nobody knows where the home folder is: --log FILE says where the log is."
+            )
+    places = "\n".join(os.path.realpath(path) for path in options.rows)
+    digest = hashlib.sha256(os.fsencode(places)).hexdigest()[:16]
+    return os.path.join(home, "fedpca", f"{digest}.log")
+
+
+def _make_log(path: str, with_folder: bool) -> None:
+    """Make the log, which nobody else reads, if there is none."""
+    try:
+        if with_folder:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise ValueError(
+            f"the log {path} cannot be written ({error.strerror}): nothing is answered without "
+            "one, --log FILE says where it is."
+        ) from error

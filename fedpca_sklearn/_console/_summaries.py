@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._base.adjusting import confounders_of
-from .._validation.texts import check_text
+from .._validation.feature_names import check_text
 from ..federated import FederatedPCA
 from ..summary import Subspace
 from ..summary._provenance import StatedModel

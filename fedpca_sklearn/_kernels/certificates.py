@@ -12,8 +12,8 @@ import scipy.linalg
 from scipy.special import gammaincinv
 
 from .linalg import r_factor
-from .nystrom import nystrom, nystrom_factor
 from .sizes import SMALL_EIGENPROBLEM
+from .subspace_passes import nystrom, nystrom_factor
 from .tolerances import RANK_EPS
 
 # Vectors at random that are multiplied beside the directions, and the probability with which they

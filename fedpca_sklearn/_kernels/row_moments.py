@@ -14,16 +14,182 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.blas import dgemm
 
+from .linalg import mirror
 from .rows import scatter_about, scatter_product, sum_of_rows
 from .scatter import row_scatter
 from .sizes import row_slices
 from .too_large import too_large
+
+# Rows of a block at least: products of fewer rows cost more than their arithmetic.
+_LEAST_ROWS = 256
+
+
+def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """Counts, means beyond the origin, products about the means, and the origin.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR} of shape (n, d)
+        Without infinity; NaN is a missing entry.
+    weight : ndarray of shape (n,) or None
+
+    Returns
+    -------
+    counts, means, products : ndarray of shape (d, d)
+        As in `PairMoments`.
+    origin : ndarray of shape (d,)
+        The means of the columns, 0 of one without entries.
+    """
+    d = X.shape[1]
+    origin, _ = means_of_columns(X, weight)
+    counts, sums, products = (np.zeros((d, d), order="F") for _ in range(3))
+    for rows, w in _blocks(X, weight):
+        seen = ~np.isnan(rows)
+        Z, there = np.where(seen, rows - origin, 0.0), seen.astype(np.float64)
+        wZ, w_there = (Z, there) if w is None else (w[:, None] * Z, w[:, None] * there)
+        counts = _with_product(counts, w_there, there)
+        sums = _with_product(sums, wZ, there)
+        products = _with_product(products, wZ, Z)
+    mirror(counts)  # other products are rounded in another way
+    means = np.divide(sums, counts, out=sums, where=counts > 0)
+    for at in row_slices(d, d):
+        products[at] -= counts[at] * means[at] * means[:, at].T
+    settle(products)
+    return counts, means, products, origin
+
+
+def settle(products: np.ndarray) -> None:
+    """Take away, in place, what rounding leaves where there is no variation."""
+    mirror(products)
+    most = np.sqrt(np.maximum(np.diag(products), 0.0))
+    for at in row_slices(len(products), len(products)):
+        bound = most[at, None] * most
+        np.clip(products[at], -bound, bound, out=products[at])
+
+
+def means_of_columns(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means of what is there, an entry and the mean of the differences to it, and its weight."""
+    d = X.shape[1]
+    first, known = np.zeros(d), np.zeros(d, dtype=bool)
+    total, count = np.zeros(d), np.zeros(d)
+    for rows, w in _blocks(X, weight):
+        seen = ~np.isnan(rows)
+        new = seen.any(axis=0) & ~known
+        first[new] = rows[seen.argmax(axis=0)[new], new]
+        known |= new
+        there = seen.astype(np.float64) if w is None else w[:, None] * seen
+        total += (there * np.where(seen, rows - first, 0.0)).sum(axis=0)
+        count += there.sum(axis=0)
+    return first + np.divide(total, count, out=np.zeros(d), where=known), count
+
+
+def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Dense rows with weight, at least one at a time, and their weights."""
+    for at in row_slices(X.shape[0], X.shape[1], least=_LEAST_ROWS):
+        rows = X[at].toarray() if sp.issparse(X) else X[at]
+        w = None if weight is None else weight[at]
+        if w is not None and not w.all():
+            rows, w = rows[w > 0], w[w > 0]
+        if not len(rows):
+            continue
+        yield rows.astype(np.float64, copy=False), w
+
+
+def _with_product(total: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """``total + A.T @ B`` in the memory of the total, which is in Fortran's order."""
+    return dgemm(1.0, A.T, B.T, beta=1.0, c=total, trans_b=1, overwrite_c=1)
+
+
+# Deviation over mean that rounding explains in a column of one value. Of 30,000 dense weighted rows
+# of seven clients it left up to 14 eps.
+_ROUNDING = 1024 * np.finfo(np.float64).eps
+
+
+def is_rounding(deviation: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Whether columns deviate by no more than what rounding explains.
+
+    The bound does not depend on a number of rows, which is not known from a sum of weights: their
+    unit must not matter. That of scikit-learn's scalers is ``n_samples * eps``: smaller below 1,024
+    rows, larger above.
+    """
+    return deviation <= _ROUNDING * np.abs(mean)
+
+
+class ColumnMoments(NamedTuple):
+    """Weight of the entries of each column, their mean, and their sum of squares about it.
+
+    Arrays of shape (d,). A column without entries has the mean 0. ``rest`` is what rounding took
+    off the mean: means of 1e8 that differ by 1 would else differ by eight digits only.
+    """
+
+    n_entries: np.ndarray
+    mean: np.ndarray
+    rest: np.ndarray
+    squares: np.ndarray
+
+    @property
+    def n_floats(self) -> int:
+        """Floats in a message: the counts are one where no entry is missing."""
+        few = self.has_one_number
+        return (1 if few else self.mean.size) + 3 * self.mean.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in a message."""
+        return 8 * self.n_floats
+
+    def checked(self, weight: np.ndarray | None = None) -> ColumnMoments:
+        """The same moments, or an error where they overflow, with the weights of the rows."""
+        if not np.isfinite([self.mean, self.squares]).all():
+            raise too_large("mean or variance", weight=weight)
+        return self
+
+    @property
+    def has_one_number(self) -> bool:
+        """Whether all columns have the same number of entries."""
+        return bool((self.n_entries == self.n_entries[0]).all())
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Mean squares; NaN in a column without entries."""
+        return self.squares / np.where(self.n_entries > 0, self.n_entries, np.nan)
+
+    @property
+    def is_constant(self) -> np.ndarray:
+        """Whether a column varies by no more than what rounding explains."""
+        return is_rounding(np.sqrt(self.variance), self.mean)
+
+
+def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:
+    """Moments of all rows, by the pairwise formula of Chan, Golub and LeVeque (1983)."""
+    parts = iter(parts)
+    n, mean, rest, squares = next(parts)
+    for part in parts:
+        total = n + part.n_entries
+        share = part.n_entries / np.where(total > 0, total, 1)
+        difference = (part.mean - mean) + (part.rest - rest)
+        mean, lost = _sum_in_two(mean, share * difference)
+        rest = rest + lost
+        squares = squares + part.squares + n * share * difference**2
+        n = total
+    mean, rest = _sum_in_two(mean, rest)
+    return ColumnMoments(n, mean, rest, squares)
+
+
+def _sum_in_two(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded sum, and what rounding took off it (Knuth)."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
+
 
 # Most columns of which a site keeps the scatter matrix, 33 MB.
 MOST_COLUMNS = 2048

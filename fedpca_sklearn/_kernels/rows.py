@@ -2,15 +2,136 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
-from .sizes import row_slices, rows_within, slices_of
-from .thin_products import product_with
-from .threads import in_shares, threads_for_rows, usable_threads
+from .sizes import ROWS_OF_GROUP, row_slices, rows_within, slices_of
+from .threads import blas_architectures, in_shares, threads_for_rows, usable_threads
+
+Product: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+# Kernels of OpenBLAS that multiply small matrices in place if neither is transposed, and the number
+# of multiplications up to which a product is small.
+_IN_PLACE = {"SkylakeX", "Cooperlake", "SapphireRapids"}
+_SMALL = 10**6
+# Columns of a piece; the most vectors, as with more its rows are too few; and the most columns, as
+# sums of more pieces are rounded more often.
+_COLUMNS, _VECTORS, _FEATURES = 200, 48, 2**15
+
+
+def sums_in_groups(A: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """``A.T @ Z`` in float32 for few columns of A; those of some rows each are added in float64.
+
+    Equal products, as of rows that repeat, are all rounded alike where they are added in float32.
+    """
+    whole = len(A) - len(A) % ROWS_OF_GROUP
+    groups = [M[:whole].reshape(-1, ROWS_OF_GROUP, M.shape[1]) for M in (A, Z)]
+    total = np.add.reduce(groups[0].swapaxes(1, 2) @ groups[1], axis=0, dtype=np.float64)
+    if whole < len(A):
+        total += A[whole:].T @ Z[whole:]
+    return total
+
+
+def product_with(vectors: np.ndarray, n_rows: int) -> Product:
+    """Function that multiplies up to so many rows with the transpose of vectors, rows as well.
+
+    In pieces where that pays, and where BLAS would not share the whole among threads.
+    """
+    k, d = vectors.shape
+    small = n_rows * k * d <= _SMALL
+    if small or k > _VECTORS or d > _FEATURES or not multiplies_in_place() or usable_threads() > 1:
+        return lambda Z: Z @ vectors.T
+    return in_pieces(vectors)
+
+
+@cache
+def multiplies_in_place() -> bool:
+    """Whether BLAS multiplies small matrices without a copy."""
+    return not blas_architectures().isdisjoint(_IN_PLACE)
+
+
+def in_pieces(vectors: np.ndarray) -> Product:
+    """The same with products that are small."""
+    k, d = vectors.shape
+    B = np.ascontiguousarray(vectors.T)
+    width = min(_COLUMNS, d)
+    n_pieces, n_rows = d // width, max(_SMALL // (width * k), 1)
+    whole = n_pieces * width
+    pieces = B[:whole].reshape(n_pieces, width, k)
+
+    def product(Z: np.ndarray) -> np.ndarray:
+        found = np.empty((len(Z), k), np.result_type(Z, B))
+        for at in slices_of(len(Z), n_rows):
+            some = Z[at]
+            parts = some[:, :whole].reshape(len(some), n_pieces, width).swapaxes(0, 1) @ pieces
+            np.add.reduce(parts, axis=0, out=found[at])
+            if whole < d:
+                found[at] += some[:, whole:] @ B[whole:]
+        return found
+
+    return product
+
+
+# Entries of which a mean is taken at once; and the share of a column's variance that the square of
+# the way to its mean may be, which costs five of its binary digits.
+_ENTRIES, _FAR = 2**15, 2.0**10
+
+
+class Centring:
+    """What is taken off rows: a point near their mean, and then the way from there to the mean.
+
+    Parameters
+    ----------
+    point : ndarray of shape (d,)
+        Where it is looked for.
+    weights : ndarray of shape (m,) or None
+        Of the rows.
+    total : float
+        Their sum.
+    unseen : bool
+        Whether a mean far from the point, beside which deviations are small, may be without weight
+        in the scatter. Then rows are centred anew.
+    """
+
+    def __init__(self, point: np.ndarray, weights: np.ndarray | None, total: float, unseen: bool):
+        self._weights, self._total, self._unseen = weights, total, unseen
+        self._near, self._rest = point.copy(), np.zeros(len(point))
+
+    def find(self, Y: np.ndarray, cols: slice, point: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Write the columns of centred rows, and return the way from the point to their mean."""
+        self._near[cols] = point[cols]
+        self._once(Y, cols, out)
+        if self._unseen and np.any(self._rest[cols] ** 2 > _FAR * self._mean_of(out, 2)):
+            self._near[cols] += self._rest[cols]
+            self._once(Y, cols, out)
+        return (self._near[cols] - point[cols]) + self._rest[cols]
+
+    def write(self, Y: np.ndarray, cols: slice, out: np.ndarray) -> None:
+        """Write columns whose mean has been found."""
+        np.subtract(Y[:, cols], self._near[cols], out=out, casting="same_kind")
+        out -= self._rest[cols].astype(out.dtype)
+
+    def _once(self, Y: np.ndarray, cols: slice, out: np.ndarray) -> None:
+        np.subtract(Y[:, cols], self._near[cols], out=out, casting="same_kind")
+        self._rest[cols] = self._mean_of(out)
+        out -= self._rest[cols].astype(out.dtype)
+
+    def _mean_of(self, Z: np.ndarray, power: int = 1) -> np.ndarray:
+        """Weighted mean of some columns, or of their squares, some rows at a time in float64."""
+        w = self._weights
+        if w is None and power == 1:
+            return np.asarray(Z.mean(axis=0, dtype=np.float64))
+        total = np.zeros(Z.shape[1])
+        for rows in row_slices(len(Z), Z.shape[1], _ENTRIES):
+            part = Z[rows] if power == 1 else Z[rows] ** power
+            total += part.sum(axis=0, dtype=np.float64) if w is None else w[rows] @ part
+        return total / self._total
+
 
 # Entries of rows that are read twice, beside the rows themselves.
 _ENTRIES_IN_CACHE = 2**17

@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
-from .deflation import DeflatedParts
 from .device_rows import DeviceRows, in_memory, scatter_and_sums
-from .linalg import eigh_top, top_of_scatter
+from .linalg import DeflatedParts, eigh_top, top_of_scatter
+from .rows import sums_in_groups
 from .sizes import (
     NARROW,
     NARROW_OF_FLOAT32,
@@ -28,7 +28,6 @@ from .sizes import (
     slices_of,
     threads_of_scatter,
 )
-from .thin_products import sums_in_groups
 from .threads import in_shares, usable_threads
 
 # Rows from which the mean is guessed, taken evenly.

@@ -1,9 +1,10 @@
-"""What parameters may be: ranges within which arithmetic is finite, and instances of classes."""
+"""What parameters may be: finite ranges, instances of classes; parameters as fields."""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.utils import _param_validation
@@ -81,3 +82,25 @@ class InstanceOf(_param_validation.HasMethods):
 
     def __str__(self) -> str:
         return "an instance of " + " or ".join(f"'fedpca_sklearn.{name}'" for name in self.names)
+
+
+Class = TypeVar("Class")
+
+
+def allowed(*kinds: Any, default: Any = MISSING, kw_only: Any = MISSING) -> Any:
+    """A parameter and what it may be, as scikit-learn's validation of parameters has it."""
+    return field(default=default, kw_only=kw_only, metadata={"allowed": list(kinds)})
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(allowed, field))
+def with_parameters(cls: type[Class]) -> type[Class]:
+    """Give a class an ``__init__`` that only keeps its parameters, and their constraints.
+
+    A parameter without `allowed` may be what a base says of it, or anything.
+    """
+    before = getattr(cls, "_parameter_constraints", {})
+    kept = [of for of in fields(dataclass(eq=False, repr=False)(cls)) if of.init]  # type: ignore[arg-type]
+    kinds = {of.name: before.get(of.name, "no_validation") for of in kept}
+    kinds |= {of.name: of.metadata["allowed"] for of in kept if of.metadata}
+    cls._parameter_constraints = kinds  # type: ignore[attr-defined]
+    return cls

@@ -13,8 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from .._validation.checks import is_real
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import Interval, allowed, with_parameters
 
 __all__ = ["Channel", "FadingChannel", "FixedPointChannel", "GaussianChannel", "PerfectChannel"]
 

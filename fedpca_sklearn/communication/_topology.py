@@ -12,8 +12,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 from sklearn.base import BaseEstimator
 
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import Interval, allowed, with_parameters
 from ._channel import Channel
 from ._federation import CommunicationLog, Federation, Message
 

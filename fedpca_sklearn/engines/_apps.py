@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer, nonnegative_float
-from .._validation.texts import check_text
+from .._validation.feature_names import check_text
 from . import _kernels, _one_message, _rounds, _steps, _summaries, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,

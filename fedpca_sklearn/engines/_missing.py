@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.pair_moments import means_of_columns
+from .._kernels.row_moments import means_of_columns
 from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA
 from ..federated._available_pairs import take_pairs

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._kernels.column_moments import ColumnMoments
-from .._kernels.pair_moments import means_of_columns
+from .._kernels.row_moments import ColumnMoments, means_of_columns
 from .._validation.checks import check_at_most_features
 from ..communication._federation import Message as Size
 from ..federated import DistributedPCA, FederatedScaler

@@ -38,8 +38,7 @@ from ..privacy._accounts import Account, Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
-from ..rounds._private_rounds import PrivateClient
-from ..rounds._queries import Moments, TimesScatter, Variances
+from ..rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 from ..summary import Subspace
 from ._estimators import summary_received
 from ._messages import Answer

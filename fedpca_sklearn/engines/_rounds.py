@@ -19,8 +19,15 @@ from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
-from ..rounds._private_rounds import message_of_noise
-from ..rounds._queries import Client, Moments, Query, Scatter, TimesScatter, Variances
+from ..rounds._queries import (
+    Client,
+    Moments,
+    Query,
+    Scatter,
+    TimesScatter,
+    Variances,
+    message_of_noise,
+)
 from ._estimators import fit_estimator, refuse_channel, site_work
 from ._messages import Answer, SiteLostError
 from ._private import Releases, private_rounds, shown

@@ -16,7 +16,7 @@ from .._base.sources import is_stream, iter_batches
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_rows, check_weight, is_integer, is_real
 from .._validation.containers import as_rows
-from .._validation.texts import composed
+from .._validation.feature_names import composed
 from ._messages import OVER
 from ._questions import Question, RefusedError, Task, taken_by
 from ._site_policy import Site

@@ -15,14 +15,13 @@ from sklearn.base import BaseEstimator, clone
 
 from .._base.batches import count_rows
 from .._kernels import linalg
-from .._kernels.missing import noise_ridge
+from .._kernels.observed import noise_ridge
 from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._kernels.too_large import largest_named, too_large
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import names_known
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import Interval, allowed, with_parameters
 from ..communication._federation import Message, clients_named
 from ..summary import PairMoments, Subspace
 from ..summary._pair_moments import merged_pairs

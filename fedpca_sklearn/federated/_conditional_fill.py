@@ -12,17 +12,14 @@ from scipy.sparse.csgraph import connected_components
 
 from .._base.batches import float_dtype
 from .._dask import RowChunks
-from .._kernels.column_moments import is_rounding
 from .._kernels.linalg import flip_signs
-from .._kernels.missing import filled_in, gram_inverses, noise_ridge
-from .._kernels.observed import patterns_of
-from .._kernels.pair_moments import means_of_columns
+from .._kernels.observed import filled_in, gram_inverses, noise_ridge, patterns_of
+from .._kernels.row_moments import is_rounding, means_of_columns
 from .._kernels.sizes import SMALL_DIMENSION, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_finite
-from .._validation.intervals import AT_LEAST_ONE
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ..communication._federation import Message
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import in_float64

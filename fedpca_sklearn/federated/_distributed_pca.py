@@ -22,8 +22,7 @@ from .._dask import RowChunks, run
 from .._kernels.sizes import rank_for_fraction
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_rows
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA

@@ -28,8 +28,7 @@ from .._base.missing_entries import impute
 from .._kernels.too_large import largest_named
 from .._validation.arrays import NAMESPACE
 from .._validation.checks import check_at_most_features, number_or_none
-from .._validation.intervals import InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import InstanceOf, Interval, allowed, with_parameters
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
@@ -47,8 +46,7 @@ from ._client_refinement import (
 )
 from ._clients import StreamingClientsTransformer, label_order
 from ._conditional_fill import ConditionalFill
-from ._few_rows import DeferredMerge, partial_fit
-from ._local_fit import Site, labels_of_sites, rows_of_summary
+from ._local_fit import DeferredMerge, Site, labels_of_sites, partial_fit, rows_of_summary
 from ._merge import (
     LastMerge,
     MergeStrategy,

@@ -1,4 +1,4 @@
-"""Standardisation of columns whose rows belong to clients."""
+"""Standardisation of columns whose rows belong to clients, also by sums with noise."""
 
 from __future__ import annotations
 
@@ -13,22 +13,65 @@ from sklearn.preprocessing import StandardScaler
 
 from .._base.fitted import FittedState, progress, with_callbacks
 from .._dask import refuse_dask
-from .._kernels.column_moments import ColumnMoments, pooled_columns
-from .._kernels.row_moments import with_weight
+from .._kernels.row_moments import ColumnMoments, pooled_columns, with_weight
 from .._kernels.rows import entries_once
 from .._validation.containers import as_rows, validate_data
 from .._validation.feature_names import names_known
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..privacy import ScalerNoise
+from ..privacy._mechanism import seeds_of
+from ..privacy._scaler_noise import ROUNDS
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, names_of_parts
 from ._clients import label_order, rows_of, shards_with_weight
 from ._local_fit import labels_of_sites
-from ._private import privacy_spent
-from ._private_scaler import fit_with_noise
+from ._private import check_all_rows, open_accounts, privacy_spent, refuse_weight
+
+
+def fit_with_noise(
+    scaler: Any, X: Any, weight: Any, shards: list[tuple[Any, Any]]
+) -> ColumnMoments:
+    """Moments of the columns, from sums with noise that clients have been charged for."""
+    mechanism, (n, d), K = scaler.mechanism, X.shape, len(shards)
+    mechanism.validate()
+    refuse_weight(weight)
+    turns = range(len(ROUNDS))
+    mu2 = sum(mechanism._cost_of(kind, turn, d, K) for kind in ("counts", "sums") for turn in turns)
+    labels = [label for label, _ in shards]
+    accounts = open_accounts(scaler, fresh=True)
+    accounts.check(labels, mechanism, mu2)
+    check_all_rows(X, shards, scaler.n_jobs)
+    seeds = seeds_of(scaler.random_state)
+    accounts.charge(labels, mechanism, mu2)
+    scaler._accounts = accounts
+    federation = Federation(scaler.n_jobs, log=scaler.communication_)
+    clients = [
+        (label, mechanism, rows, K, (*seeds, *accounts.numbers(label)))
+        for label, rows, _ in rows_of(X, None, shards)
+    ]
+
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, int]:
+        sent = [(*client, kind, turn, arguments) for client in clients]
+        return federation.sum(_message, sent, np.concatenate(arguments)), n
+
+    return mechanism._found(total, d, 1 if mechanism.trust == "sum" else K)
+
+
+def _message(
+    label: Any,
+    mechanism: Any,
+    rows: Any,
+    n_shares: int,
+    seeds: Sequence[int],
+    kind: str,
+    turn: int,
+    arguments: tuple,
+) -> np.ndarray:
+    rng = np.random.default_rng([*seeds, 2 * turn + (kind == "sums")])
+    return mechanism._message(kind, rows, turn, *arguments, n_shares=n_shares, rng=rng)
+
 
 __all__ = ["FederatedScaler"]
 

@@ -17,8 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_n_components, is_integer, number_or_none, plain_integer
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import Interval, allowed, with_parameters
 from ..communication._federation import Message
 from ..summary import Subspace
 from ..summary._directions import MERGE_METHODS
@@ -33,7 +32,7 @@ from ..summary._merging import (
     weighted,
 )
 from ..summary._metric import equilibrated, merged
-from ..summary._rayleigh_ritz import factor_along
+from ..summary._projection_mean import factor_along
 from ..summary._updating import was_truncated
 
 __all__ = ["MergeStrategy", "SubspaceMerge"]

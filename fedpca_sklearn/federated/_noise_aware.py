@@ -12,7 +12,7 @@ from .._kernels import linalg
 from .._kernels.sizes import rows_within, slices_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
-from ..summary._rayleigh_ritz import rayleigh_ritz
+from ..summary._projection_mean import rayleigh_ritz
 from ._lack_of_fit import MORE_BY_NOISE, times_as_much, warn_of_weights
 from ._merge import MergeStrategy, moments_and_factor
 

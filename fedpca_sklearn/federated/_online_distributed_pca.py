@@ -18,14 +18,12 @@ from .._kernels.rows import centred_product
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, auto_block_size, kept_directions
 from .._kernels.too_large import largest_named
 from .._validation.checks import check_at_most_features, check_rows, number_or_none
-from .._validation.intervals import AT_LEAST_ONE
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
-from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean
-from ..summary._rayleigh_ritz import factor_along, rayleigh_ritz
+from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean, factor_along, rayleigh_ritz
 from ..summary._updating import updated
 from ._clients import StreamingClientsTransformer, rows_of
 from ._merge import MergeStrategy, check_count, moments_and_factor

@@ -17,7 +17,7 @@ from .._validation.intervals import Interval
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._merging import pooled_moments
-from ..summary._rayleigh_ritz import rayleigh_ritz
+from ..summary._projection_mean import rayleigh_ritz
 from ._clients import labels_of, rows_of, shards_of, split_labels
 from ._federated_pca import FederatedPCA
 from ._shared_and_local import PersonalRounds, SharedAndLocal, local_directions

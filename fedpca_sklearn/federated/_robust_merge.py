@@ -9,13 +9,46 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._kernels.majority import STEPS, agreement_with_majority
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import Interval, allowed, with_parameters
 from ..summary import Subspace, merge_subspaces
 from ._lack_of_fit import warn_of_suspects
 from ._merge import MergeStrategy
 from ._online_distributed_pca import projection_average
+
+# Steps in which the majority is found, at most.
+STEPS = 20
+
+
+def agreement_with_majority(pairs: np.ndarray, n_core: int) -> tuple[np.ndarray, np.ndarray]:
+    """Median agreement of each party with the ``n_core`` that agree best, and who these are.
+
+    A minority that agrees within itself alone changes no median.
+
+    Parameters
+    ----------
+    pairs : ndarray of shape (s, s)
+        Agreement of i with j, s > 1; that with itself is not looked at.
+    n_core : int
+        At least 1.
+
+    Returns
+    -------
+    typical : ndarray of shape (s,)
+    core : ndarray of shape (n_core,)
+    """
+    pairs = pairs.copy()
+    np.fill_diagonal(pairs, np.nan)
+    core, typical = np.arange(len(pairs)), np.zeros(len(pairs))
+    for _ in range(STEPS):
+        chosen = pairs[:, core]
+        alone = np.isnan(chosen).all(axis=1)  # a core of one
+        typical = np.where(alone, np.inf, 0.0)
+        typical[~alone] = np.nanmedian(chosen[~alone], axis=1)
+        before, core = core, np.sort(np.argsort(-typical, kind="stable")[:n_core])
+        if np.array_equal(before, core):
+            break
+    return typical, core
+
 
 __all__ = ["RobustMerge"]
 

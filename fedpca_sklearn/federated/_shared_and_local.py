@@ -18,12 +18,10 @@ from .._kernels.rows import centred_product, scatter_product
 from .._kernels.sizes import EXACT_ORDER
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._validation.checks import check_rows
-from .._validation.intervals import AT_LEAST_ONE
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ..communication import Federation
 from ..summary import Subspace, merge_subspaces
-from ..summary._projection_mean import ProjectionMean
-from ..summary._rayleigh_ritz import factor_along, rayleigh_ritz
+from ..summary._projection_mean import ProjectionMean, factor_along, rayleigh_ritz
 from ..summary._refinement import check_same_rows, products_of
 from ..summary._updating import was_truncated
 from ._merge import MergeStrategy, check_count, moments_and_factor

@@ -1,13 +1,16 @@
-"""What displays share: axes, a line with its labels, and an attribute of a fitted estimator."""
+"""What displays share, and the share of the variance by component."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
+
+from ..intervals import JackknifeIntervals
 
 # Labels of axes whose ticks are whole numbers.
 _COUNTS = ("component", "components", "round")
@@ -113,3 +116,136 @@ class FittedDisplay(LineDisplay):
         made: Any = cls
         display = made(getattr(estimator, cls._attribute), estimator_name=named(estimator, name))
         return display.plot(ax=ax, **kwargs)
+
+
+__all__ = ["ScreeDisplay"]
+
+
+@dataclass(eq=False, repr=False)
+class ScreeDisplay(LineDisplay):
+    """Share of the variance by component, of all rows and of each client's own components.
+
+    On demand also the share of the first components together, and how sure both are.
+
+    Parameters
+    ----------
+    explained_variance_ratio : array-like of shape (n_components,)
+        Share of the total variance along each component, of all rows.
+    client_ratios : mapping, default=None
+        Label of a client -> shares of the variance of its rows along its own components.
+    estimator_name : str, default=None
+        Name in the legend.
+    cumulative : bool, default=False
+        Whether a second line shows the share of the first components together.
+    intervals : JackknifeIntervals, default=None
+        Of as many components or fewer, drawn as a band about each line.
+
+    Attributes
+    ----------
+    line_, ax_, figure_ : matplotlib artists
+        After `plot`.
+    client_lines_ : list of matplotlib lines
+        In the order of ``client_ratios``.
+    cumulative_line_ : matplotlib line or None
+        None unless ``cumulative``.
+    bands_ : list of matplotlib collections
+        With ``intervals``: about ``line_``, and about ``cumulative_line_``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fedpca_sklearn import FederatedPCA, ScreeDisplay
+    >>> X, y = load_digits(return_X_y=True)
+    >>> display = ScreeDisplay.from_estimator(FederatedPCA(5).fit(X, clients=y))
+    >>> display.line_.get_ydata().round(3), len(display.client_lines_)
+    (array([0.149, 0.136, 0.118, 0.084, 0.058]), 10)
+    """
+
+    _xlabel = "component"
+    _ylabel = "share of the variance"
+    _marker = "o"
+
+    explained_variance_ratio: Sequence[float]
+    client_ratios: Mapping[Any, Sequence[float]] | None = None
+    _: KW_ONLY
+    cumulative: bool = False
+    intervals: JackknifeIntervals | None = None
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        cumulative: bool = False,
+        intervals: JackknifeIntervals | None = None,
+        ax: Any = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Draw a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``explained_variance_ratio_``, and ``estimators_`` where it has them.
+        cumulative : bool, default=False
+            Whether a second line shows the share of the first components together.
+        intervals : JackknifeIntervals, default=None
+            Drawn as a band about each line.
+        ax : matplotlib axes, default=None
+            None: a new figure.
+        name : str, default=None
+            Name in the legend; None: the class of the estimator.
+        **kwargs : dict
+            Passed to ``ax.plot`` for the line of all rows.
+
+        Returns
+        -------
+        display : object
+            The display, drawn.
+        """
+        check_is_fitted(estimator)
+        models = getattr(estimator, "estimators_", {})
+        display = cls(
+            estimator.explained_variance_ratio_,
+            {label: model.explained_variance_ratio_ for label, model in models.items()},
+            cumulative=cumulative,
+            intervals=intervals,
+            estimator_name=named(estimator, name),
+        )
+        return display.plot(ax=ax, **kwargs)
+
+    def _points(self):
+        ratios = np.asarray(self.explained_variance_ratio)
+        return np.arange(1, len(ratios) + 1), ratios
+
+    def _add_to_line(self):
+        n_shown, self.client_lines_ = len(self.explained_variance_ratio), []
+        for ratios in (self.client_ratios or {}).values():
+            shown = np.asarray(ratios)[:n_shown]
+            self.client_lines_ += self.ax_.plot(
+                np.arange(1, len(shown) + 1), shown, color="grey", linewidth=0.8, zorder=1
+            )
+        if self.client_lines_:
+            self.client_lines_[0].set_label("each client")
+        self._add_cumulative()
+
+    def _add_cumulative(self):
+        x, ratios = self._points()
+        self.cumulative_line_, self.bands_, sure = None, [], self.intervals
+        if sure is not None:
+            label = f"{sure.confidence:.0%} intervals"
+            self._add_band(self.line_, sure.explained_variance_ratio_interval, label)
+        if self.cumulative:
+            style = {"linestyle": "--", "marker": self._marker, "color": self.line_.get_color()}
+            (self.cumulative_line_,) = self.ax_.plot(
+                x, np.cumsum(ratios), label="first components together", **style
+            )
+            if sure is not None:
+                self._add_band(self.cumulative_line_, sure.cumulative_ratio_interval)
+
+    def _add_band(self, line, ends, label=None):
+        x = line.get_xdata()[: len(ends)]
+        low, high = ends[: len(x)].T
+        style = {"color": line.get_color(), "alpha": 0.25, "linewidth": 0, "label": label}
+        self.bands_.append(self.ax_.fill_between(x, low, high, **style))

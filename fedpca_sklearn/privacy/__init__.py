@@ -2,8 +2,8 @@
 
 from ._above_noise import PrivacyNoiseWarning, PrivacyPlan
 from ._accounts import PrivacyBudgetError, PrivacySpent
-from ._discrete_gaussian import DiscreteGaussian
 from ._fed_power_noise import FedPowerNoise
+from ._gaussian import DiscreteGaussian
 from ._ledger import PrivacyLedger
 from ._mechanism import Mechanism, PrivacyLeakWarning, gaussian_cost
 from ._private_searches import PrivacyBoundWarning, PrivateCenter, PrivateNorm

@@ -11,8 +11,7 @@ import numpy as np
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
 from ..summary import Subspace
-from ._private_searches import PrivacyBoundWarning, aim_for_moments, found_norm
-from ._shapes import Shape
+from ._private_searches import PrivacyBoundWarning, Shape, aim_for_moments, found_norm
 
 __all__ = ["PrivacyNoiseWarning", "PrivacyPlan"]
 

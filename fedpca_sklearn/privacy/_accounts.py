@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .._validation.texts import check_text
+from .._validation.feature_names import check_text
 from ._gaussian import epsilon_of
 
 __all__ = ["PrivacyBudgetError", "PrivacySpent"]

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY
 
 import numpy as np
 
-from .._validation.parameters import allowed, with_parameters
-from ._discrete_gaussian import DiscreteGaussian
+from .._validation.intervals import allowed, with_parameters
+from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism, Terms
 
 __all__ = ["FedPowerNoise"]

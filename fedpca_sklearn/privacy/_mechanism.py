@@ -16,15 +16,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import check_rows, float_array
-from .._validation.intervals import InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import InstanceOf, Interval, allowed, with_parameters
 from ._accounts import PrivacySpent
-from ._discrete_gaussian import DiscreteGaussian
-from ._gaussian import epsilon_of, mu_of
+from ._gaussian import DiscreteGaussian, epsilon_of, mu_of
 from ._ledger import PrivacyLedger
-from ._private_searches import PrivateCenter, PrivateNorm
+from ._private_searches import FIRST, PrivateCenter, PrivateNorm, Shape
 from ._rows import ClippedRows, row_norms
-from ._shapes import FIRST, Shape
 
 __all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
 

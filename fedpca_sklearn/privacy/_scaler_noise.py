@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.column_moments import ColumnMoments
-from .._validation.parameters import allowed, with_parameters
-from ._discrete_gaussian import DiscreteGaussian
+from .._kernels.row_moments import ColumnMoments
+from .._validation.intervals import allowed, with_parameters
+from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism
 from ._private_searches import PrivacyBoundWarning, bounds_of
 from ._rows import blocks_about

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._accounts import Accounts, PrivacySpent
-from ._discrete_gaussian import DiscreteGaussian
+from ._gaussian import DiscreteGaussian
 from ._mechanism import Mechanism, seeds_of
 
 __all__ = ["ScoreCounts", "private_scores"]

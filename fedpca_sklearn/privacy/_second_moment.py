@@ -12,12 +12,11 @@ import numpy as np
 
 from .._kernels import linalg
 from .._kernels.sizes import SMALL_DIMENSION, rows_of_update, slices_of
-from .._validation.intervals import AT_LEAST_ONE
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
 from ._above_noise import PrivacyPlan, planned
-from ._discrete_gaussian import DiscreteGaussian
+from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism, Terms
 from ._rows import ClippedRows
 

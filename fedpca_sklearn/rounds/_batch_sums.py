@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .._kernels import linalg
-from .._kernels.missing import coordinates
+from .._kernels.observed import coordinates
 from .._kernels.row_moments import RowMoments
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from ..communication import Federation
@@ -27,7 +27,7 @@ from ..tracking._outliers import (
     start_of_support,
     support,
 )
-from ..tracking._past import Misfit
+from ..tracking._stmiss import Misfit
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import Client, Query, Variances
 

@@ -18,8 +18,7 @@ from .._base.fitted import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
 from .._validation.checks import float_array
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
@@ -31,8 +30,7 @@ from ..privacy import FedPowerNoise
 from ..privacy._mechanism import Terms, seeds_of
 from ..summary import Subspace
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method
-from ._private_rounds import PrivateClient, check_private, message_of_noise, terms_of
-from ._queries import AnyClient, Client
+from ._queries import AnyClient, Client, PrivateClient, check_private, message_of_noise, terms_of
 from ._robust_sum import RobustSum
 
 __all__ = ["FederatedPowerPCA"]

@@ -18,21 +18,14 @@ from .._base.sources import is_stream
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.too_large import check_squares
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from ..communication import Channel, CommunicationLog, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of, split_labels, without_column
 from ..summary import Subspace
-from ..tracking._decomposition import (
-    OutlierSupport,
-    decompose,
-    known_thresholds,
-    outliers_removed,
-)
-from ..tracking._past import Misfit
-from ..tracking._stmiss import Filled, State, residuals
+from ..tracking._outliers import OutlierSupport, decompose, known_thresholds, outliers_removed
+from ..tracking._stmiss import Filled, Misfit, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
 from ._batch_sums import (
     Shard,

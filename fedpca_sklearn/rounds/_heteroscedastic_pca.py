@@ -20,14 +20,13 @@ from .._base.fitted import rounds_of
 from .._kernels import linalg
 from .._kernels.row_moments import RowMoments
 from .._kernels.too_large import too_large
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
 from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import rayleigh_ritz
+from ..summary._projection_mean import rayleigh_ritz
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import Client, Query, Scatter, TimesScatter, Variances
 

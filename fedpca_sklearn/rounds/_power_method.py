@@ -13,7 +13,7 @@ from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING
 from ..communication import Federation
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import rayleigh_ritz
+from ..summary._projection_mean import rayleigh_ritz
 from ._queries import AnyClient, Moments, Query, TimesScatter, Variances
 
 # A block below this share of the largest eigenvalue adds nothing to a Krylov space.

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._base.missing_entries import impute, score
-from .._kernels.missing import noise_ridge
-from ._innovations import Fading, Features, innovations
+from .._kernels.observed import noise_ridge
+from ._forgetting import Fading, Features, innovations
 from ._tracker import START, Tracked, Tracker, first_basis
 
 # The constant entry of a row over the root of the total variance.

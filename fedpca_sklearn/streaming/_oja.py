@@ -11,8 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
-from .._validation.intervals import AT_LEAST_ONE, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parameters
 from ._tracker import START, Tracker, rows_at_once
 
 __all__ = ["OjaPCA"]

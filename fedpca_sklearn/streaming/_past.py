@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
-from ._half_life import HALF_LIFE
-from ._innovations import Fading
-from ._recursive_least_squares import LIMIT, age, bound, inverse_covariance, recent_power
+from .._validation.intervals import Interval, allowed, with_parameters
+from ._forgetting import HALF_LIFE, LIMIT, Fading, age, bound, inverse_covariance, recent_power
 from ._tracker import START, Tracker, fit, partial_fit
 
 __all__ = ["PAST"]

@@ -12,14 +12,13 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
-from .._validation.intervals import Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import Interval, allowed, with_parameters
 from ._affine import AffineTracker, Move
-from ._half_life import HALF_LIFE
-from ._innovations import Fading
-from ._recursive_least_squares import (
+from ._forgetting import (
     EMPTY,
+    HALF_LIFE,
     LIMIT,
+    Fading,
     Memory,
     age,
     bound,

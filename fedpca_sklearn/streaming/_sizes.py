@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base.adjusting import adjusts
-from .._kernels.routes import block_size, block_slices
 from .._kernels.sizes import (
     FEW_ROWS,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
+    block_size,
+    block_slices,
     bytes_of_passes,
     exact_dimension,
     kept_directions,

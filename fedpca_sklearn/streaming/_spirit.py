@@ -10,10 +10,8 @@ import numpy as np
 
 from .._base.fitted import computed
 from .._kernels import linalg
-from .._validation.intervals import AT_LEAST_ONE, Interval
-from .._validation.parameters import allowed, with_parameters
-from ._half_life import HALF_LIFE
-from ._innovations import Fading
+from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parameters
+from ._forgetting import HALF_LIFE, Fading
 from ._tracker import Tracker, fit, partial_fit
 
 __all__ = ["SPIRIT"]

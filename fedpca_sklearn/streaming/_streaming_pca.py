@@ -22,8 +22,7 @@ from .._base.fitted import LEARNT, CallbackSupportMixin, Learnt, computed, show_
 from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import threads_for_call
 from .._validation.checks import check_at_most_features, check_integer
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import checked_with_namespace
@@ -33,12 +32,12 @@ from ._blocks import (
     check_call,
     empty_buffer,
     is_few,
+    refine,
     stream_of,
     take,
     with_few,
 )
-from ._half_life import HALF_LIFE, check_half_life, factor_of, times_of
-from ._refine import refine
+from ._forgetting import HALF_LIFE, check_half_life, factor_of, times_of
 from ._sizes import Sizes, memory_bytes
 
 

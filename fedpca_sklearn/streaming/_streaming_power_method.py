@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.fitted import computed
 from .._kernels import linalg
-from .._validation.intervals import AT_LEAST_ONE
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ._tracker import START, Tracker, rows_at_once
 
 __all__ = ["StreamingPowerMethod"]

@@ -15,15 +15,26 @@ from sklearn.utils._param_validation import StrOptions
 from .._base.block_transformer import BlockTransformer
 from .._base.fitted import computed, with_callbacks
 from .._kernels import linalg
-from .._kernels.missing import coordinates
+from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
 from .._kernels.too_large import too_large
 from .._validation.checks import float_array
 from .._validation.intervals import Interval
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import rayleigh_ritz
-from ._half_life import CAME_WITHOUT_TIMES, check_half_life, duration_of, factor_of, times_of_rows
-from ._innovations import NO_TIMES, Clock, Fading, Features, has_weight, innovations
+from ..summary._projection_mean import rayleigh_ritz
+from ._forgetting import (
+    CAME_WITHOUT_TIMES,
+    NO_TIMES,
+    Clock,
+    Fading,
+    Features,
+    check_half_life,
+    duration_of,
+    factor_of,
+    has_weight,
+    innovations,
+    times_of_rows,
+)
 
 # Share of the rows below which a feature has been missing for too long to tell its variance.
 _FORGOTTEN = 1e-12

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._kernels.column_moments import is_rounding
 from .._kernels.linalg import flip_signs, rounding_of_scatter
+from .._kernels.row_moments import is_rounding
 from .._kernels.scatter import leading_directions
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL

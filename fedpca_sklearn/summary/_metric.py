@@ -18,9 +18,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.linalg import triangle
-from .._kernels.routes import passes_pay, scatter_pays
 from .._kernels.rows import entries_once
-from .._kernels.sizes import EXACT_ORDER, FEW_ROWS, SMALL_DIMENSION, row_slices
+from .._kernels.sizes import (
+    EXACT_ORDER,
+    FEW_ROWS,
+    SMALL_DIMENSION,
+    passes_pay,
+    row_slices,
+    scatter_pays,
+)
 from .._validation.checks import is_integer
 from .._validation.feature_names import names_known
 from . import _updating

@@ -17,8 +17,8 @@ from .._kernels.certificates import (
     rounding_of,
 )
 from .._kernels.linalg import flip_signs
-from .._kernels.nystrom import ProductSpace, nystrom
 from .._kernels.row_moments import RowMoments, RowsAtHand
+from .._kernels.subspace_passes import ProductSpace, nystrom
 from .._kernels.too_large import too_large
 from .._validation.checks import check_rows
 from ._adjusted import Adjusted, Adjusting, Adjustment, adjusted

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._kernels.column_moments import is_rounding
 from .._kernels.linalg import flip_signs, numerical_rank
+from .._kernels.row_moments import is_rounding
 from ._exact import Scaled
 from ._subspace import Subspace
 from ._updating import lacks_directions, was_truncated

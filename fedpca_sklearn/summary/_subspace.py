@@ -22,8 +22,18 @@ from .._validation.checks import (
     nonnegative_float,
 )
 from .._validation.feature_names import check_same_names, composed_names, names_of
-from ._checked import checked_fields, is_whole, triangle_of
-from ._codec import CENTRED, COLUMNS, LAYOUTS, SINGLE, SUMMARY, TRIANGLE, InFiles
+from ._codec import (
+    CENTRED,
+    COLUMNS,
+    LAYOUTS,
+    SINGLE,
+    SUMMARY,
+    TRIANGLE,
+    InFiles,
+    checked_fields,
+    is_whole,
+    triangle_of,
+)
 from ._exact import ScatterMatrix
 from ._provenance import StatedModel, StatedPrivacy, check_stored_names, encode_labels
 from ._updating import updated

@@ -9,22 +9,29 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from .._kernels.device_block import DeviceBlock
 from .._kernels.device_rows import DeviceRows
 from .._kernels.linalg import energy_of_underflow, norm_of_scatter
-from .._kernels.precision import Precision, precisions
-from .._kernels.routes import block_slices, passes_pay
 from .._kernels.scatter import add_rows
 from .._kernels.sizes import (
     DENSE_SHARE,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
+    block_slices,
     few_of_all,
+    passes_pay,
     slices_of,
 )
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import Block, DenseBlock, Found, RankChoice
+from .._kernels.stack import (
+    Block,
+    DenseBlock,
+    DeviceBlock,
+    Found,
+    Precision,
+    RankChoice,
+    precisions,
+)
 from .._kernels.too_large import too_large
 from ._exact import Certainty, Factor, ScatterMatrix, holds_scatter
 

@@ -1,11 +1,10 @@
 """Subspace tracking from missing and corrupted data."""
 
 from ._alternating_projections import AlternatingProjections
-from ._decomposition import OutlierSupport
-from ._robust_subspace_tracker import RobustSubspaceTracker
+from ._outliers import OutlierSupport
 from ._sparse_recovery import projected_sparse_recovery
 from ._stmiss import ChangeDetection, FirstSubspace
-from ._subspace_tracker import SubspaceTracker
+from ._subspace_tracker import RobustSubspaceTracker, SubspaceTracker
 
 __all__ = [
     "AlternatingProjections",

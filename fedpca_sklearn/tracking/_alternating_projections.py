@@ -24,11 +24,16 @@ from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_at_most_features, rank_or_default
 from .._validation.containers import validate_data
-from .._validation.intervals import AT_LEAST_ONE, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parameters
 from ..summary import Subspace
-from ._decomposition import ROWS_AT_ONCE, decompose
-from ._outliers import COLUMN_ROWS, medians_of_columns, search_rows, thresholds_of_columns
+from ._outliers import (
+    COLUMN_ROWS,
+    ROWS_AT_ONCE,
+    decompose,
+    medians_of_columns,
+    search_rows,
+    thresholds_of_columns,
+)
 
 __all__ = ["AlternatingProjections"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from .._kernels import linalg
-from .._kernels.missing import gram_inverses
+from .._kernels.observed import gram_inverses
 from .._kernels.tolerances import GIVEN_BASIS_TOL
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_integer, float_array

@@ -16,35 +16,32 @@ from .._base.block_transformer import BlockTransformer
 from .._base.fitted import LEARNT, computed
 from .._base.missing_entries import impute, score
 from .._kernels import linalg
-from .._kernels.missing import fitted_numbers, noise_ridge
+from .._kernels.observed import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
-from ..streaming._half_life import HALF_LIFE, check_half_life, duration_of, factor_of
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from ..streaming._forgetting import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
-from ._decomposition import OutlierSupport
-from ._past import (
+from ._outliers import OutlierSupport
+from ._stmiss import (
     LOSS_KEPT,
+    ChangeDetection,
+    Filled,
+    FirstSubspace,
     Misfit,
+    State,
+    TrackerPart,
     averaged,
+    complete,
+    fill,
     has_changed,
+    largest_square,
     may_have_changed,
     misfits,
     optimism,
     past_weight,
-    weight_of_past,
-)
-from ._stmiss import (
-    ChangeDetection,
-    Filled,
-    FirstSubspace,
-    State,
-    TrackerPart,
-    complete,
-    fill,
-    largest_square,
     residuals,
+    weight_of_past,
 )
 
 

@@ -17,13 +17,12 @@ from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
 from .._validation.checks import check_at_most_features
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import log_fit, message_of
 from ..rounds._queries import Client
 from ..summary import Subspace
-from ..summary._rayleigh_ritz import rayleigh_ritz
+from ..summary._projection_mean import rayleigh_ritz
 from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, started
 from ._vfedpca import VFedPCA
 

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.fitted import CallbackSupportMixin, FittedState, rounds_of, with_callbacks
 from .._kernels.threads import threads_for_call
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._topology import federation_of

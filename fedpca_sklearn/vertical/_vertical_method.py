@@ -16,8 +16,7 @@ from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER
 from .._validation.checks import check_finite, is_integer
 from .._validation.containers import validate_data
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import Channel, CommunicationLog, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import Message, message_of

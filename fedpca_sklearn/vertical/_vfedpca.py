@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.intervals import AT_LEAST_ONE
-from .._validation.parameters import allowed, with_parameters
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ..communication import Federation
 from ..communication._federation import Message
 from ._vertical_method import LeftVectors, VerticalMethod, pass_on

@@ -12,7 +12,7 @@ from fedpca_sklearn._kernels.certificates import (
     certificate_of_products,
     largest_eigenvalue,
 )
-from fedpca_sklearn._kernels.nystrom import ProductSpace, nystrom, nystrom_factor
+from fedpca_sklearn._kernels.subspace_passes import ProductSpace, nystrom, nystrom_factor
 
 
 def matrix(values, seed=0):

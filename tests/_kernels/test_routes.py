@@ -11,11 +11,7 @@ from sklearn.decomposition import IncrementalPCA
 
 from fedpca_sklearn import StreamingPCA, Subspace, excess_error, make_power_law, subspace_distance
 from fedpca_sklearn._kernels import linalg, stack
-from fedpca_sklearn._kernels.routes import (
-    passes_pay,
-    scatter_pays,
-)
-from fedpca_sklearn._kernels.sizes import rows_of_passes, step_of_passes
+from fedpca_sklearn._kernels.sizes import passes_pay, rows_of_passes, scatter_pays, step_of_passes
 from fedpca_sklearn._kernels.stack import DenseBlock
 from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
 

@@ -13,10 +13,14 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import FederatedPowerPCA, StreamingPCA, make_power_law
-from fedpca_sklearn._kernels import row_moments, rows, thin_products
-from fedpca_sklearn._kernels.rotations import RandomWalk, SteadyRotation, random_rotation
-from fedpca_sklearn._kernels.rows import coordinates_and_norms, scatter_about, scatter_product
-from fedpca_sklearn._kernels.thin_products import in_pieces
+from fedpca_sklearn._kernels import row_moments, rows
+from fedpca_sklearn._kernels.rows import (
+    coordinates_and_norms,
+    in_pieces,
+    scatter_about,
+    scatter_product,
+)
+from fedpca_sklearn.datasets import RandomWalk, SteadyRotation, random_rotation
 
 KINDS = [np.asarray, np.asfortranarray, sp.csr_array, sp.csr_matrix, sp.csc_array]
 
@@ -143,7 +147,7 @@ def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
     monkeypatch.setattr(rows, "in_shares", lambda *a: seen.append(a[:2]) or find(*a))
     for n_threads, possible in ((1, False), (3, True)):
         monkeypatch.setattr(rows, "usable_threads", lambda m=n_threads: m)
-        monkeypatch.setattr(thin_products, "multiplies_in_place", lambda p=possible: p)
+        monkeypatch.setattr(rows, "multiplies_in_place", lambda p=possible: p)
         norms = np.empty(n)
         found.append((coordinates_and_norms(X, V, mean, norms, scale), norms))
     if n:

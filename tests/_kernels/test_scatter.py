@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 
 from fedpca_sklearn import StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import scatter
-from fedpca_sklearn._kernels.deflation import largest_left
-from fedpca_sklearn._kernels.precision import precisions
+from fedpca_sklearn._kernels.linalg import largest_left
 from fedpca_sklearn._kernels.scatter import of_few_digits, row_scatter
+from fedpca_sklearn._kernels.stack import precisions
 from fedpca_sklearn.metrics import subspace_distance
 
 F8, F4 = np.dtype("f8"), np.dtype("f4")

@@ -12,7 +12,8 @@ from scipy import stats
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import StreamingPCA, Subspace, SubspaceMonitor, merge_subspaces
-from fedpca_sklearn.monitoring._limits import (
+from fedpca_sklearn.monitoring._learning import ByScores, DriftTest, Limit, RecentScores, upper
+from fedpca_sklearn.monitoring._model import (
     completed_spectrum,
     limit_of_q,
     limit_of_t2,
@@ -21,7 +22,6 @@ from fedpca_sklearn.monitoring._limits import (
     surprise_of_q,
     surprise_of_t2,
 )
-from fedpca_sklearn.monitoring._recent import ByScores, DriftTest, Limit, RecentScores, upper
 
 
 def moments(variances):

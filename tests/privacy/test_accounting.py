@@ -23,8 +23,7 @@ from scipy import stats
 
 from fedpca_sklearn import AnalyzeGauss, ModSuLQ, StreamingModSuLQ
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivateCenter, PrivateNorm, gaussian_cost
-from fedpca_sklearn.privacy._discrete_gaussian import _SLACK
-from fedpca_sklearn.privacy._gaussian import epsilon_of, log_delta, mu_of
+from fedpca_sklearn.privacy._gaussian import _SLACK, epsilon_of, log_delta, mu_of
 from fedpca_sklearn.privacy._private_searches import N_ROUNDS, range_of
 
 pytestmark = mostly_noise

@@ -29,11 +29,9 @@ from fedpca_sklearn import AnalyzeGauss, FedPowerNoise, StreamingModSuLQ
 from fedpca_sklearn._kernels.rows import scatter_product
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.privacy import DiscreteGaussian
-from fedpca_sklearn.privacy._discrete_gaussian import _samples
-from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
+from fedpca_sklearn.privacy._gaussian import _samples, epsilon_of, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
-from fedpca_sklearn.rounds._private_rounds import PrivateClient
-from fedpca_sklearn.rounds._queries import TimesScatter, Variances
+from fedpca_sklearn.rounds._queries import PrivateClient, TimesScatter, Variances
 
 pytestmark = mostly_noise
 

@@ -9,8 +9,8 @@ from privacy_helpers import model_of, mostly_noise, near_bounds
 
 from fedpca_sklearn import AnalyzeGauss, subspace_distance
 from fedpca_sklearn.privacy import DiscreteGaussian
+from fedpca_sklearn.privacy._private_searches import FIRST, Shape, n_above, variances_along
 from fedpca_sklearn.privacy._rows import ClippedRows
-from fedpca_sklearn.privacy._shapes import FIRST, Shape, n_above, variances_along
 
 pytestmark = [mostly_noise, near_bounds]
 D = 40

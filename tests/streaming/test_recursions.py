@@ -16,8 +16,8 @@ from scipy.stats import ortho_group
 from tracker_helpers import fed, first_basis, petrels, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import PETRELS, SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
+from fedpca_sklearn.streaming._forgetting import bound, relative_residual
 from fedpca_sklearn.streaming._grouse import AveragedSteps
-from fedpca_sklearn.streaming._recursive_least_squares import bound, relative_residual
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 

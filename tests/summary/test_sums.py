@@ -17,7 +17,7 @@ from fedpca_sklearn import (
     merge_subspaces,
     subspace_distance,
 )
-from fedpca_sklearn._kernels import precision, scatter
+from fedpca_sklearn._kernels import scatter, stack
 from fedpca_sklearn.summary import _exact
 
 
@@ -195,7 +195,7 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, ask
     assert asked == [60]
     solved = []
     monkeypatch.setattr(scatter, "eigh_top", lambda *a, **k: solved.append(a))
-    monkeypatch.setattr(precision, "_sample_of", lambda *a: None)  # it would have said so
+    monkeypatch.setattr(stack, "_sample_of", lambda *a: None)  # it would have said so
     steep = make_power_law(N, D, alpha=2.5, random_state=0).astype(np.float32)
     pca = StreamingPCA(R).fit(steep)
     assert asked == [60, R, R]

@@ -15,7 +15,7 @@ from fedpca_sklearn import (
     RobustSubspaceTracker,
     SubspaceTracker,
 )
-from fedpca_sklearn.tracking._past import optimism
+from fedpca_sklearn.tracking._stmiss import optimism
 
 CODES = [
     "SubspaceTracker(5)",

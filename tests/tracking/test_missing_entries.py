@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 from fedpca_sklearn import SubspaceTracker
-from fedpca_sklearn._kernels.gaussian_model import GaussianModel
-from fedpca_sklearn._kernels.missing import coordinates, fitted_numbers, noise_ridge
+from fedpca_sklearn._kernels.observed import GaussianModel, coordinates, fitted_numbers, noise_ridge
 
 EPS, nan, inf = np.finfo(float).eps, np.nan, np.inf
 CODES = """
