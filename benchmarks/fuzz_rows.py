@@ -166,7 +166,7 @@ def parquet_bomb(path, rng):
 
 
 def h5ad_bomb(path, rng):
-    """Data sets that were never written, chunks that are unpacked to gigabytes, many long names."""
+    """Data sets that were never written, and chunks that are unpacked to gigabytes."""
     import h5py
 
     n, d, m = (min(SIZES[i], 2**62) for i in rng.integers(len(SIZES), size=3))
@@ -192,9 +192,7 @@ def h5ad_bomb(path, rng):
             var = file.create_group("var")
             var.attrs["_index"] = ["gene", ["gene"] * 2000, "a" * 60_000][rng.integers(3)]
             kinds = h5py.string_dtype(), "S60000", "f8"
-            create(
-                var, "gene", (d,), kinds[kind - 1], {"fillvalue": "a" * 9000} if kind == 1 else {}
-            )
+            create(var, "gene", (d,), kinds[kind - 1], {"fillvalue": "a" * 9} if kind == 1 else {})
 
 
 def create(group, name, shape, dtype, options):
