@@ -140,7 +140,7 @@ def killed(mutant, folder, command):
 
 
 def oldest():
-    """Run the tests with the oldest supported release of all that they need."""
+    """Run all common checks and eight cases of each test with the oldest supported releases."""
     if sys.version_info >= (3, 12):
         print("left out: the oldest releases have no wheels for Python 3.12 and newer")
         return
@@ -153,7 +153,9 @@ def oldest():
         constraints.write_text("\n".join([*pins, "pyparsing<3.1"]))
         python = environment("test", OLDEST, "--constraint", constraints)
     # some of scikit-learn's checks that are expected to fail did less in its old releases
-    pytest("-q", "-m", "not slow", "-o", "xfail_strict=false", "tests", python=python)
+    options, common = ("-q", "-m", "not slow", "-o", "xfail_strict=false"), "tests/test_common.py"
+    pytest(*options, common, python=python)
+    pytest(*options, "tests", f"--ignore={common}", python=python, TESTS_CASES="8")
 
 
 def pythons():
