@@ -132,6 +132,7 @@ remove north plain.fed north.fed -o x | site 'north'
 scale north.fed turned.fed -o x.csv | another order
 scale blind.fed -o x.csv | scatter
 scale north.fed -o rows.csv | rows.csv exists
+transform north.fed rows.csv -o rows.csv --force | rows.csv is one of the files to read
 inspect pairs.fed | pairs.fed: Not a subspace summary: it is moments of pairs.
 merge pairs.fed -o z.fed | pairs.fed: Not a subspace summary: it is moments of pairs.
 scale pairs.fed -o z.csv | pairs.fed: Not a subspace summary: it is moments of pairs.

@@ -155,6 +155,8 @@ def test_rows_with_gaps_are_left_out_when_that_is_asked_for(kind, run):
     assert "--drop-missing" in refused(run, "fit", f"rows.{kind}", "-o", "x.fed")
     out = printed(run, "fit", f"rows.{kind}", "-o", "x.fed", "--drop-missing")
     assert "left out   2 rows with gaps" in out
+    command = "fit", f"rows.{kind}", "-o", "y.fed", "--drop-missing", "--json"
+    assert printed(run, *command)["left_out"] == 2
     assert_is_of(Subspace.load("x.fed"), X[np.isfinite(rows).all(axis=1)])
 
 

@@ -86,6 +86,7 @@ weighted | {TRACKER}robust=False) | SiteRows(STREAM, np.ones(80)) | None | None
 robust | {TRACKER}support_threshold=0.5) | STREAM | batch 0 | None
 paper | {TRACKER}center=False, forgetting_factor=0.0, fill='subspace') | STREAM | batch 0 | None
 auto | {TRACKER}support_threshold='auto') | STREAM | batch 0 | None
+altproj | {TRACKER.replace("n_rounds=6", "method='altproj'")}robust=False) | STREAM | batch 0 | None
 owner | VerticalFederatedPCA(3, method=PowerRounds(n_rounds=4), random_state=0) | OWN | keys | None
 new owner | VerticalFederatedPCA(3, method='power') | OWN | None | None
 owner of few | VerticalFederatedPCA(3) | SiteRows(ROWS[:9], keys=range(9), salt=SALT) | None | None
@@ -99,8 +100,10 @@ kernels | VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=2), project
 secure owner | VerticalFederatedPCA(3, method='power') | OWN | keys | None
 new secure owner | VerticalFederatedPCA(3, method='power') | OWN | None | None
 secure steps | OnlineDistributedPCA(3) | ROWS | bounds 0 | None
+secure gaps | FederatedPCA(2, missing=ConditionalFill()) | GAPS | None | None
 secure pairs | FederatedPCA(3, missing=AvailablePairs()) | ROWS | bounds | None
 secure sums | FederatedPCA(3) | ROWS | None | None
+secure whole | FederatedPCA(3) | ROWS | bounds | None
 secure scaler | FederatedScaler() | ROWS | bounds | None
 secure refined | FederatedPCA(3, n_refinements=3) | ROWS | bounds | None
 secure power | {POWER} | ROWS | None | None
@@ -124,6 +127,7 @@ batches | moments | batch=0, basis=V
 tracker | filled | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, limits=NONE
 tracker | times_scatter | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, limits=NONE, basis=TV,\
  mean=MODEL[0]
+altproj | low_rank | batch=0, basis=TV, first_mean=MODEL[0]
 auto | filled | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, thresholds=ONES
 fill | filled | fill=FILL, sums=SUMS
 owner | times_columns | keys=Array(K), basis=W
@@ -141,6 +145,7 @@ basis | it[:, :-1]; it[0]; it[None] | shape (k, {d}
 basis | np.eye({d} + 1)[:, :-1] | k <=
 basis_of_any_length | np.eye({d}) | k <= 3
 mean | np.zeros((200, {d})); it[None]; it[:, None]; 3.0; it[:-1] | the mean must have shape ({d},)
+first_mean | np.zeros((200, 12)); it[:-1]; 3.0 | the mean must have shape (12,)
 basis | it * np.nan | is NaN or infinity
 mean | it * np.nan; it + np.inf | is NaN or infinity
 steps | 2.0**53; it + 1; 0; -1; it + 0.5; [it] | local_steps must be {it}
@@ -180,7 +185,7 @@ vectors | np.eye(3, 40); it[:, :39]; it[0] | vectors must have shape (m, 40), m 
 columns | 4.0; 1e300; [5.0] | the number of all columns must be
 """)
 # what a run has one of, so that an honest server needs another run then
-PINNED = {"keys", "model", "other", "ridge", "limits", "thresholds"}
+PINNED = {"keys", "first_mean", "model", "other", "ridge", "limits", "thresholds"}
 WRONG = [(role, code, why) for role, codes, why in WRONG for code in codes.split("; ")]
 # Site and kind of question | arguments | words of the refusal
 REFUSED = table(r"""
@@ -231,8 +236,11 @@ secure steps space | 0, MEAN[:3] | the mean must have shape
 secure steps moments | 0, 2 * V, MEAN | orthonormal
 secure steps moments | 0, V, MEAN[:1] | the mean must have shape
 secure steps totals | 0.5, | the number of a batch must be a whole number
+secure gaps bounds | () | a column that fewer than min_rows=10 rows have, or have not
+secure gaps entries | () | a column that fewer than min_rows=10 rows have, or have not
 secure pairs pairs | np.full(8, 1e9), | takes part in secure sums only
 secure pairs pairs | MEAN[:1], | the mean must have shape (8,), got (1,)
+secure whole second_moments | MEAN[:1], | the mean must have shape (8,), got (1,)
 secure scaler squares | MEAN[:1], | the mean must have shape (8,), got (1,)
 secure refined scatter | MEAN[:1], | the mean must have shape (8,), got (1,)
 secure sums summary | () | no question of the kind 'summary'
