@@ -135,7 +135,10 @@ def _release_messages(mechanism, X, numbers):
         _private.Release(mechanism, mechanism.terms(rows, costs, len(X)), rows, (), None)
         for rows in X
     ]
-    clipped, parts = [release.clipped() for release in releases], list(releases[0].parts())
+    clipped, parts = (
+        [release.terms.clipped(release.rows) for release in releases],
+        list(releases[0].parts()),
+    )
 
     def sent(seeds):
         turns = [replace(r, seeds=(*seeds, *k)) for r, k in zip(releases, numbers, strict=True)]
@@ -153,12 +156,12 @@ def _power_messages(mechanism, X, numbers):
     """Alike for a round of products and the last, for the basis of a server that wants to know."""
     costs, V = mechanism.costs(D, 2), np.eye(D)
     terms = mechanism.terms(X[0], costs, len(X))
-    mean, clipped = terms.origin(D), [ClippedRows.of(rows, None, terms.row_norm) for rows in X]
+    mean = terms.origin(D)
 
     def sent(seeds):
         clients = [
-            PrivateClient.released(i, rows, mechanism, terms, (*seeds, *k))
-            for i, (rows, k) in enumerate(zip(clipped, numbers, strict=True))
+            PrivateClient.of(i, rows, mechanism, terms, (*seeds, *k))
+            for i, (rows, k) in enumerate(zip(X, numbers, strict=True))
         ]
         asked = [Moments(), TimesScatter(V, mean), Variances(V, mean)]
         return np.concatenate(
@@ -438,7 +441,11 @@ def whole(mechanism, row, n_runs, seed):
     terms, found = mechanism.terms(X, mechanism.costs(D, 1)), []
     for run in range(n_runs):
         release = _private.Release(mechanism, terms, X, (seed, run), None).searched()
-        rows, norm, shape = release.clipped(), release.terms.row_norm, release.terms.shape
+        rows, norm, shape = (
+            release.terms.clipped(release.rows),
+            release.terms.row_norm,
+            release.terms.shape,
+        )
         total, second = [release.message(rows, *part) for part in release.parts()]
         U = shape.directions
         first = (U * shape.values) @ U.T

@@ -29,8 +29,6 @@ from ..summary._provenance import check_each_site_once
 from ._clients import label_order, rows_of
 from ._local_fit import Site, labels_of_sites, rows_of_summary, with_label_as_site
 
-__all__ = ["AvailablePairs"]
-
 # In the place of a client where only the sum over clients is kept.
 _SUM = 0
 
@@ -161,17 +159,9 @@ class AvailablePairs(MissingStrategy):
             columns = squares @ V**2
         if not np.isfinite(columns.sum()):
             raise too_large("sum of squares")
-        subspace = Subspace._trusted(
-            V.astype(np.float32 if pairs.single else np.float64),
-            np.sqrt(squares),
-            pairs.mean,
-            n,
-            float(columns.sum()),
-            True,
-            sites=pairs.sites,
-            column_scatter=columns,
-        )
-        return subspace, negative
+        V = V.astype(np.float32 if pairs.single else np.float64)
+        moments = V, np.sqrt(squares), pairs.mean, n, float(columns.sum()), True
+        return Subspace._trusted(*moments, sites=pairs.sites, column_scatter=columns), negative
 
     def _take(self, pca: Any, X: Any, weight: Any, shards: list[Any]) -> list[Any]:
         _check_features(pca, X.shape[1])
@@ -234,15 +224,13 @@ def _check_features(pca: Any, d: int) -> None:
 
 def _pairs_of_client(label: Any, X: Any, weight: Any) -> Site:
     """Local work of one client: the moments of its rows."""
-    moments: Any = PairMoments.from_rows(X, sample_weight=weight)
-    return Site(None, count_rows(X, weight), moments)
+    return Site(None, count_rows(X, weight), PairMoments.from_rows(X, sample_weight=weight))
 
 
 def _added(before: Site, more: Site) -> Site:
     """The moments of all rows of a client, or of all clients."""
-    parts: list[Any] = [site.summary._replace(site=None) for site in (before, more)]
-    moments: Any = merged_pairs(parts)
-    return Site(None, before.n_rows + more.n_rows, moments)
+    parts = [site.summary._replace(site=None) for site in (before, more)]
+    return Site(None, before.n_rows + more.n_rows, merged_pairs(parts))
 
 
 def from_pairs(
@@ -288,14 +276,8 @@ def from_pairs(
     names = names_known(pairs)
     check_each_site_once(pairs, "pairs")
     pca._start()
-    parts: list[Any] = pairs
-    take_pairs(
-        pca,
-        (
-            (label, Site(None, rows_of_summary(part), part))
-            for label, part in zip(labels_of_sites(parts), parts, strict=True)
-        ),
-    )
+    sites = [Site(None, rows_of_summary(part), part) for part in pairs]
+    take_pairs(pca, zip(labels_of_sites(pairs), sites, strict=True))
     pca.clients_ = sorted(pca._clients, key=label_order)
     if names is not None:
         pca.feature_names_in_ = np.array(names, dtype=object)

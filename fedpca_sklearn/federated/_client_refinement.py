@@ -114,11 +114,8 @@ def warn_of_cut(pca: Any) -> None:
     if adjusts(pca) or most_rounds(pca) or (pca.merge and pca.merge.compares_sites):
         return
     if never_exceeds(pca):
-        parts, subspace = (
-            [site.summary for site in pca._clients.values()],
-            pca._values()["subspace_"],
-        )
-        warn_of_cuts([part for part in parts if part.n_samples], subspace, pca.n_components_)
+        parts = [site.summary for site in pca._clients.values() if site.summary.n_samples]
+        warn_of_cuts(parts, pca._values()["subspace_"], pca.n_components_)
 
 
 def check_refinement(pca: Any) -> None:
@@ -230,9 +227,6 @@ def _is_cut(site: Site) -> bool:
 
     Those of trackers were not, nor is noise; of a summary from elsewhere it is supposed.
     """
-    summary = site.summary
-    if site.estimator is None:
-        known = summary.column_scatter is not None
-    else:
-        known = isinstance(site.estimator, _DECOMPOSITIONS)
-    return known and summary.privacy is None
+    of_summary = site.estimator is None and site.summary.column_scatter is not None
+    known = of_summary or isinstance(site.estimator, _DECOMPOSITIONS)
+    return known and site.summary.privacy is None

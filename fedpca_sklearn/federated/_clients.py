@@ -47,16 +47,13 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
     _takes_dask = False
     # column of the labels, as given last; it is ignored in rows to transform
     _label_column: str | None = None
+    # rows of a shard that stands in for a client, if there are as many
+    _least_rows: Any = 1
 
     _parameter_constraints: dict = {
         "n_clients": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
     }
-
-    @property
-    def _least_rows(self) -> int:
-        """Rows of a shard that stands in for a client, if there are as many."""
-        return 1
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None) -> Any:
@@ -320,14 +317,10 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
     if labels.dtype.kind in "iubU":
         return labels
     values = labels.tolist()
-    numbers = list(map(_is_whole, values))
-    strings = [isinstance(value, str) for value in values]
-    if all(strings):
-        return labels.astype(str)
-    if all(numbers):
-        return labels.astype(np.int64)
-    kinds = list(zip(strings, numbers, strict=True))
-    some = [(False, False)] if (False, False) in kinds else [(True, False), (False, True)]
+    kinds = [str if isinstance(v, str) else np.int64 if _is_whole(v) else None for v in values]
+    if len(set(kinds)) < 2 and None not in kinds:
+        return labels.astype(kinds[0] if kinds else str)
+    some: list[Any] = [None] if None in kinds else [str, np.int64]
     got = " and ".join(repr(values[kinds.index(kind)]) for kind in some)
     raise ValueError(
         f"clients must be all integers or all strings, without missing values, got {got}."
@@ -336,9 +329,8 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
 
 def _is_whole(value: Any) -> bool:
     """Whether a label is a number that int64 holds."""
-    if not (is_real(value) or isinstance(value, np.bool_)):
-        return False
-    return bool(value == value // 1 and -(2**63) <= value < 2**63)
+    number = is_real(value) or isinstance(value, np.bool_)
+    return number and bool(value == value // 1 and -(2**63) <= value < 2**63)
 
 
 def split_labels(X: Any, clients: Any, known: str | None) -> tuple[Any, Any, str | None]:

@@ -30,8 +30,6 @@ from ._clients import label_order, rows_of
 from ._local_fit import Site
 from ._summaries import take_summaries
 
-__all__ = ["ConditionalFill"]
-
 
 @with_parameters
 class ConditionalFill(MissingStrategy):
@@ -122,9 +120,7 @@ class ConditionalFill(MissingStrategy):
         found = dict(pca._map(entries_of_client, rows_of(X, weight, shards), shards))
         means, _ = pooled_means(list(found.values()))
         weights = np.ones(X.shape[0]) if weight is None else weight
-        n, of_rows = float(weights.sum()), dict.fromkeys(found, 0.0)
-        for label, at in shards:
-            of_rows[label] += float(weights[at].sum())
+        of_rows = {label: float(weights[at].sum()) for label, at in shards}
         X = X.astype(float_dtype(X), copy=False)
 
         def fill(query: Subspace) -> tuple[dict[Any, Site], Seen]:
@@ -134,9 +130,16 @@ class ConditionalFill(MissingStrategy):
             pca.communication_ = log  # what is sent has the covariances as well
             n_rows = np.array([of_rows[label] for label in labels])
             seen = Seen(np.stack([found[label][1] for label in labels]), n_rows)
-            return _with_covariances(pca, query, X, weight, shards), seen
+            clients = dict(pca._clients)
 
-        return fill_in_rounds(pca, len(shards), means, n, fill)
+            def with_covariances(label: Any, rows: Any, weights: Any) -> Site:
+                site = clients[label]
+                return site._replace(summary=with_covariance(site.summary, rows, weights, query))
+
+            calls = rows_of(X, weight, shards)
+            return clients | dict(pca._map(with_covariances, calls, shards)), seen
+
+        return fill_in_rounds(pca, len(shards), means, float(weights.sum()), fill)
 
     def _merge_others(self, pca: Any) -> None:
         raise ValueError(
@@ -153,19 +156,6 @@ def check_filling(pca: Any) -> None:
             f"n_components must be a number or a share with missing={pca.missing!r}, by which "
             "rows are filled in, got None."
         )
-
-
-def _with_covariances(
-    pca: Any, query: Subspace, X: Any, weight: Any, shards: list[Any]
-) -> dict[Any, Site]:
-    """Clients with the conditional covariance of what was missing in their summaries."""
-    clients = dict(pca._clients)
-
-    def work(label: Any, rows: Any, weights: Any) -> Site:
-        site = clients[label]
-        return site._replace(summary=with_covariance(site.summary, rows, weights, query))
-
-    return clients | dict(pca._map(work, rows_of(X, weight, shards), shards))
 
 
 def fill_in_rounds(
@@ -185,7 +175,10 @@ def fill_in_rounds(
     pca.communication_.record(up, down)
     query = Subspace(np.zeros((0, d)), np.zeros(0), means, n, 0.0)
     for _ in range(pca.missing.n_rounds + 1):
-        _record_query(pca, query, len(found))
+        k = len(query.components)
+        if k:  # the query of means belongs to the first round
+            size = k * d + d + k + 1
+            pca.communication_.record(down=[Message(size, 8 * size)] * len(found))
         found, seen = fill(query)
         pca._reset()
         pca._clients = found
@@ -202,13 +195,16 @@ def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
     """Set the fitted attributes: the variances that whole rows would have had."""
     subspace = pca._values()["subspace_"]
     # rows of clients that fade count for fewer, whatever is missing in them
-    share = subspace.n_samples / seen.rows.sum()
-    seen = seen.times(share)
+    seen = seen.times(subspace.n_samples / seen.rows.sum())
     n_missing = seen.rows.sum() - seen.entries.sum(axis=0)
     n, d = subspace.n_samples, subspace.n_features
     rank, most = pca.n_components, int(np.ceil(seen.entries.sum() / n)) - 1
-    if rank != HELD_OUT:
-        check_entries_enough(n, d, pca.n_components_, float(n_missing.sum()))
+    lacking, k = float(n_missing.sum()), pca.n_components_
+    if rank != HELD_OUT and lacking and n * (d - k) <= lacking:
+        raise ValueError(
+            f"n_components={k} leaves too few entries to know the noise: {n * d - lacking:g} "
+            f"are there, and rows have {n * k:g} coordinates. Ask for fewer components."
+        )
     if len(query.components):
         subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
     else:
@@ -235,14 +231,6 @@ def _warn_of_few_pairs(model: Subspace, seen: Seen) -> None:
             UserWarning,
             stacklevel=2,
         )
-
-
-def _record_query(pca: Any, query: Subspace, n_clients: int) -> None:
-    """Note a query that goes down; that of means belongs to the first round."""
-    k, d = query.components.shape
-    if k:
-        n_floats = k * d + d + k + 1
-        pca.communication_.record(down=[Message(n_floats, 8 * n_floats)] * n_clients)
 
 
 # Correlation up to which two columns have no row in common.
@@ -309,9 +297,8 @@ def pooled_means(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
     """Means of columns of all clients, and the weight of their entries."""
     means, counts = (np.stack(parts) for parts in zip(*found, strict=True))
     total = counts.sum(axis=0)
-    (lost,) = np.nonzero(total == 0)
-    if len(lost):
-        raise ValueError(f"column {lost[0]} is observed in 0 rows of all clients; leave it out.")
+    for lost in np.flatnonzero(total == 0):
+        raise ValueError(f"column {lost} is observed in 0 rows of all clients; leave it out.")
     origin = means[np.argmax(counts, axis=0), np.arange(means.shape[1])]
     return origin + (counts * (means - origin)).sum(axis=0) / total, total
 
@@ -336,11 +323,7 @@ def filled_rows(X: Any, query: Subspace) -> Any:
         alike in all others. Without directions rows are filled in by the means.
     """
     V, ridge = query.components.astype(np.float64), _ridge_of(query)
-
-    def fill(rows: np.ndarray) -> np.ndarray:
-        return filled_in(rows, rows, np.isnan(rows), V, query.mean, ridge)
-
-    return filled_by(X, fill)
+    return filled_by(X, lambda A: filled_in(A, A, np.isnan(A), V, query.mean, ridge))
 
 
 def _ridge_of(query: Subspace) -> np.ndarray | None:
@@ -526,15 +509,6 @@ def warn_of_groups(groups: list[np.ndarray], names: Any) -> None:
         UserWarning,
         stacklevel=2,
     )
-
-
-def check_entries_enough(n: float, d: int, rank: int, n_missing: float) -> None:
-    """Raise where the entries that are there are no more than coordinates of rows."""
-    if n_missing and n * (d - rank) <= n_missing:
-        raise ValueError(
-            f"n_components={rank} leaves too few entries to know the noise: {n * d - n_missing:g} "
-            f"are there, and rows have {n * rank:g} coordinates. Ask for fewer components."
-        )
 
 
 def with_unseen_noise(subspace: Subspace, n_missing: np.ndarray, noise: float) -> Subspace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial, reduce
+from itertools import starmap
 from numbers import Real
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -30,8 +31,6 @@ from ..summary import Subspace, merge_subspaces
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
 from ._available_pairs import AvailablePairs, check_missing, ridge_of
 from ._clients import StreamingClientsTransformer, rows_of
-
-__all__ = ["DistributedPCA", "TruncatedDistributedPCA"]
 
 
 @with_parameters
@@ -361,10 +360,8 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
         self._local: dict[Any, _Local] = {}
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        calls = (
-            (label, self._local.get(label), rows, w)
-            for label, rows, w in rows_of(X, weight, shards)
-        )
+        before = self._local.get
+        calls = ((label, before(label), rows, w) for label, rows, w in rows_of(X, weight, shards))
         found = dict(self._map(_update_local, calls, shards))
         self._local = {**self._local, **found}
         sent = {c: _cut(local.summary, self.local_threshold) for c, local in self._local.items()}
@@ -373,7 +370,9 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
 
     def _show(self, sent: dict[Any, Subspace], new: list[Any], n_rows: int) -> None:
         """Set the fitted attributes by the last message of each client, of some a new one."""
-        self.communication_.record(_without_scatter(sent[label]) for label in new)
+        # components, their variances, mean and count: the scatter is not told
+        sizes = ((sent[label].n_floats - 1, sent[label].nbytes - 8) for label in new)
+        self.communication_.record(starmap(Message, sizes))
         self.local_components_ = {label: sent[label].n_components for label in sent}
         with largest_named(partial(clients_named, sent), list(sent.values())):
             self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
@@ -410,8 +409,3 @@ def _cut(summary: Subspace, threshold: float) -> Subspace:
         summary = summary.truncate(k)
     energy = float(summary.singular_values @ summary.singular_values)
     return replace(summary, scatter=energy, column_scatter=None)
-
-
-def _without_scatter(summary: Subspace) -> Message:
-    """Message with components, their variances, mean and count."""
-    return Message(summary.n_floats - 1, summary.nbytes - 8)

@@ -65,8 +65,6 @@ from ._private import (
 )
 from ._summaries import Summarised, deferred_merge, fitted_estimators, take_summaries
 
-__all__ = ["FederatedPCA"]
-
 
 def goes_on(pca: Any) -> bool:
     """Whether clients take more rows: not where rounds, or their estimators, need all at once."""
@@ -216,8 +214,7 @@ class FederatedPCA(StreamingClientsTransformer):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.missing is not None or vars(self).get("_missing_of_fit"):
-            check_missing(self)
+        check_missing(self)
         if self.mechanism is not None or self.n_components == ABOVE_NOISE:
             check_mechanism(self)
         if self.n_refinements or self.tol is not None:
@@ -442,6 +439,5 @@ class FederatedPCA(StreamingClientsTransformer):
             self.__dict__[LEARNT] = Learnt(learnt.state._replace(new=None), learnt.values)
 
     def _beyond_the_summary(self) -> str | None:
-        if not self._lacks_directions:
-            return None  # what a merge leaves out of whole summaries is its own
-        return super()._beyond_the_summary()
+        # what a merge leaves out of whole summaries is its own
+        return super()._beyond_the_summary() if self._lacks_directions else None

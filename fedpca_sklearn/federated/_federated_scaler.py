@@ -27,7 +27,7 @@ from ..summary import Subspace
 from ..summary._merging import check_subspaces, names_of_parts
 from ._clients import label_order, rows_of, shards_with_weight
 from ._local_fit import labels_of_sites
-from ._private import check_all_rows, open_accounts, privacy_spent, refuse_weight
+from ._private import charged, privacy_spent
 
 
 def fit_with_noise(
@@ -36,44 +36,24 @@ def fit_with_noise(
     """Moments of the columns, from sums with noise that clients have been charged for."""
     mechanism, (n, d), K = scaler.mechanism, X.shape, len(shards)
     mechanism.validate()
-    refuse_weight(weight)
     turns = range(len(ROUNDS))
     mu2 = sum(mechanism._cost_of(kind, turn, d, K) for kind in ("counts", "sums") for turn in turns)
-    labels = [label for label, _ in shards]
-    accounts = open_accounts(scaler, fresh=True)
-    accounts.check(labels, mechanism, mu2)
-    check_all_rows(X, shards, scaler.n_jobs)
+    accounts, _ = charged(scaler, X, weight, shards, mu2)
     seeds = seeds_of(scaler.random_state)
-    accounts.charge(labels, mechanism, mu2)
-    scaler._accounts = accounts
     federation = Federation(scaler.n_jobs, log=scaler.communication_)
     clients = [
-        (label, mechanism, rows, K, (*seeds, *accounts.numbers(label)))
+        (label, rows, (*seeds, *accounts.numbers(label)))
         for label, rows, _ in rows_of(X, None, shards)
     ]
 
     def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, int]:
-        sent = [(*client, kind, turn, arguments) for client in clients]
-        return federation.sum(_message, sent, np.concatenate(arguments)), n
+        def message(label: Any, rows: Any, seeds: Sequence[int]) -> np.ndarray:
+            rng = np.random.default_rng([*seeds, 2 * turn + (kind == "sums")])
+            return mechanism._message(kind, rows, turn, *arguments, n_shares=K, rng=rng)
+
+        return federation.sum(message, clients, np.concatenate(arguments)), n
 
     return mechanism._found(total, d, 1 if mechanism.trust == "sum" else K)
-
-
-def _message(
-    label: Any,
-    mechanism: Any,
-    rows: Any,
-    n_shares: int,
-    seeds: Sequence[int],
-    kind: str,
-    turn: int,
-    arguments: tuple,
-) -> np.ndarray:
-    rng = np.random.default_rng([*seeds, 2 * turn + (kind == "sums")])
-    return mechanism._message(kind, rows, turn, *arguments, n_shares=n_shares, rng=rng)
-
-
-__all__ = ["FederatedScaler"]
 
 
 def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
@@ -100,20 +80,15 @@ def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoment
         weight = weight / unit
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
         moments = moments_of(local.fit(X, sample_weight=weight))
-    if sp.issparse(X):  # a column of zeros and large entries varies by as much as its mean
-        return in_units(moments, unit).checked(given)
-    deviations = X - moments.mean
-    deviations[np.isnan(deviations)] = 0.0
-    total = deviations.sum(axis=0) if weight is None else weight @ deviations
-    rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
-    return in_units(moments._replace(rest=rest), unit).checked(given)
-
-
-def in_units(moments: ColumnMoments, unit: float) -> ColumnMoments:
-    """Moments of rows whose weights were divided by a unit."""
+    if not sp.issparse(X):  # where columns of zeros and large entries vary as much as their means
+        deviations = X - moments.mean
+        deviations[np.isnan(deviations)] = 0.0
+        total = deviations.sum(axis=0) if weight is None else weight @ deviations
+        rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
+        moments = moments._replace(rest=rest)
     with np.errstate(over="ignore"):
         n_entries, squares = moments.n_entries * unit, moments.squares * unit
-    return moments._replace(n_entries=n_entries, squares=squares)
+    return moments._replace(n_entries=n_entries, squares=squares).checked(given)
 
 
 def moments_of_summaries(subspaces: list[Subspace]) -> list[ColumnMoments]:
@@ -391,13 +366,12 @@ class FederatedScaler(FittedState, StandardScaler):
             return
         if self.mechanism is not None:
             self._show([label for label, _ in shards], [fit_with_noise(self, X, weight, shards)])
-            log_fit(self, len(shards))
-            return
-        found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
-        sent = list(progress(self, found, len(shards), "clients"))
-        self._show([label for label, _ in shards[: len(sent)]], sent)  # a callback may stop it
-        self.communication_.record(sent)
-        self.communication_.floats_pooled += X.size
+        else:
+            found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
+            sent = list(progress(self, found, len(shards), "clients"))
+            self._show([label for label, _ in shards[: len(sent)]], sent)  # a callback may stop it
+            self.communication_.record(sent)
+            self.communication_.floats_pooled += X.size
         log_fit(self, len(shards))
 
     def _show(self, labels: Sequence[Any], parts: Iterable[ColumnMoments]) -> None:

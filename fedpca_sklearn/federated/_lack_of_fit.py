@@ -29,18 +29,28 @@ def residual(parts: Sequence[Subspace], model: Subspace) -> float:
 
     Of what a part cut, each direction is taken to have the mean.
     """
-    V, left = model.components, 0.0
+    V, left = model.components, float(scatter_outside(parts, model.components).sum())
     for part in parts:
-        A = part.components @ V.T
         off = part.mean - model.mean
-        lacking = part.n_features - part.n_components
-        cut = max(part.scatter - float(part.singular_values @ part.singular_values), 0.0)
-        inside = float(part.singular_values**2 @ np.sum(A**2, axis=1))
-        if lacking:
-            inside += cut / lacking * (len(V) - float(np.sum(A**2)))
-        left += max(part.scatter - inside, 0.0)
         left += part.n_samples * float(off @ off - np.sum((V @ off) ** 2))
     return left
+
+
+def scatter_outside(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
+    """Scatter beyond directions; what a part cut is the same in all directions that it lacks."""
+    left = []
+    for part, cut in zip(parts, cut_scatters(parts), strict=True):
+        squares = np.sum((part.components @ V.T) ** 2, axis=1)
+        inside = part.singular_values**2 @ squares + cut * (len(V) - squares.sum())
+        left.append(part.scatter - inside)
+    return np.maximum(left, 0.0)
+
+
+def cut_scatters(parts: Sequence[Subspace]) -> np.ndarray:
+    """Scatter in each direction that a part did not keep."""
+    lacking = np.array([part.n_features - part.n_components for part in parts])
+    cut = [part.scatter - float(part.singular_values @ part.singular_values) for part in parts]
+    return np.where(lacking > 0, np.maximum(cut, 0.0) / np.maximum(lacking, 1), 0.0)
 
 
 def times_as_much(parts: Sequence[Subspace], model: Subspace, other: Subspace) -> float:
@@ -76,14 +86,15 @@ def warn_of_suspects(
 
 
 def warn_of_weights(lost: float) -> None:
-    """Warn of weights by noise that leave so many times the squares of a plain merge."""
-    warnings.warn(
-        f"sites do not differ by their noise alone: the components leave {lost:.2f} times the "
-        "squared residuals of SubspaceMerge in the rows of all sites. If sites see different "
-        "things, SubspaceMerge is better.",
-        UserWarning,
-        stacklevel=2,
-    )
+    """Warn of weights by noise that leave many times the squares of a plain merge: ``lost``."""
+    if lost > MORE_BY_NOISE:
+        warnings.warn(
+            f"sites do not differ by their noise alone: the components leave {lost:.2f} times the "
+            "squared residuals of SubspaceMerge in the rows of all sites. If sites see different "
+            "things, SubspaceMerge is better.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def share_explained(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:

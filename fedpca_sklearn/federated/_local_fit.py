@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class Site(NamedTuple):
 
     estimator: Any
     n_rows: int
-    summary: Subspace
+    summary: Any
 
     @property
     def message(self) -> Message:
@@ -57,9 +57,8 @@ def fit_estimator(
 ) -> Site:
     """Local work of a client: a fit of its estimator, or of a copy of what it has fitted."""
     estimator: Any
-    n_rows, n_samples, scatter = count_rows(X, weight), float(X.shape[0]), 0.0
-    if weight is not None:
-        n_samples = float(weight.sum())
+    n_samples, scatter = float(X.shape[0] if weight is None else weight.sum()), 0.0
+    n_rows = count_rows(X, weight)
     if before is None:
         estimator = clone(prototype)
         if seed is not None and "random_state" in estimator.get_params(deep=False):
@@ -102,14 +101,12 @@ def _named_if_too_large(X: Any, estimator: BaseEstimator) -> Iterator[None]:
 def _check_columns_have_entries(X: Any) -> None:
     """Raise for a column without entries, of which a tracker's summary says that it is zero."""
     if sp.issparse(X):
-        n_missing = np.bincount(X.indices[np.isnan(X.data)], minlength=X.shape[1])
+        lost = np.bincount(X.indices[np.isnan(X.data)], minlength=X.shape[1]) == X.shape[0]
     else:
-        n_missing = np.isnan(X[:1]).sum(axis=0)  # most have entries in the first row
-        n_missing = np.isnan(X).sum(axis=0) if n_missing.any() else n_missing
-    (lost,) = np.nonzero(n_missing == X.shape[0])
-    if len(lost):
+        lost = np.isnan(X).all(axis=0)
+    if lost.any():
         raise ValueError(
-            f"column {lost[0]} has no entries, and a summary would tell that it is constant. "
+            f"column {lost.argmax()} has no entries, and a summary would tell that it is constant. "
             "missing=AvailablePairs() and missing=ConditionalFill() take such rows."
         )
 
@@ -146,7 +143,7 @@ def _sum_of_squares(X: Any, weight: np.ndarray | None) -> float:
     return float(of_rows.sum() if weight is None else of_rows @ weight)
 
 
-def labels_of_sites(subspaces: list[Subspace]) -> list[Any]:
+def labels_of_sites(subspaces: Sequence[Any]) -> list[Any]:
     """Sites, or positions where one is not known."""
     sites = [s.site for s in subspaces]
     return list(range(len(sites))) if None in sites else sites
@@ -216,7 +213,7 @@ def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
                 "_clients": now,
                 "clients_": pca.clients_ if same else sorted(now, key=label_order),
                 "communication_": log,
-                "_last_merge": LastMerge.of_clients(now),
+                "_last_merge": LastMerge(clients=now),
                 LEARNT: Learnt(merge._replace(clients=now, n_rows=n_rows)),
             }
         )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral, Real
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,8 +33,6 @@ from ..summary._merging import (
 from ..summary._metric import equilibrated, merged
 from ..summary._projection_mean import factor_along
 from ..summary._updating import was_truncated
-
-__all__ = ["MergeStrategy", "SubspaceMerge"]
 
 # Returns what was made of the same summaries in the same way, or else makes it.
 Once: TypeAlias = Callable[[tuple[Subspace, ...], Hashable, Callable[[], Subspace]], Subspace]
@@ -336,16 +333,14 @@ class SubspaceMerge(MergeStrategy):
             parts = weighted(parts, self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1))
             parts = [part for part in parts if part.n_samples > 0]
         if self.center == "site":
-            parts = _at_one_mean(parts)
+            if not parts[0].centered:
+                raise ValueError(
+                    'center="site" needs summaries about their means, got centered=False.'
+                )
+            # moved to the mean of all: a merge then has nothing between them
+            total, _ = pooled_moments(parts)
+            parts = [part._replace(mean=total.mean) for part in parts]
         return merged_parts(parts, n_components, self.method)
-
-
-def _at_one_mean(parts: list[Subspace]) -> list[Subspace]:
-    """The same summaries, moved to the mean of all: a merge then has nothing between them."""
-    if not parts[0].centered:
-        raise ValueError('center="site" needs summaries about their means, got centered=False.')
-    total, _ = pooled_moments(parts)
-    return [part._replace(mean=total.mean) for part in parts]
 
 
 # -------------------------------------------------------------------- rounds
@@ -360,22 +355,14 @@ class LastMerge:
         The merge before this one.
     log : CommunicationLog, default=None
         Where what is new in a round is recorded; None: nowhere, as where it has been.
+    clients : mapping, default=None
+        Clients that have sent their summaries, which need not be computed yet.
     """
 
-    # clients whose summaries have been sent, in the place of these
-    _clients: Mapping[Any, Any] = MappingProxyType({})
-
-    def __init__(self, before: LastMerge | None = None, log: Any = None):
+    def __init__(self, before: LastMerge | None = None, log: Any = None, clients: Any = None):
         self._sent: list[Subspace] = []
         self._made: dict[tuple, Subspace] = {}
-        self._before, self._log = before, log
-
-    @classmethod
-    def of_clients(cls, clients: Mapping[Any, Any]) -> LastMerge:
-        """The same of clients that have sent their summaries, which need not be computed yet."""
-        last = cls()
-        last._clients = clients
-        return last
+        self._before, self._log, self._clients = before, log, clients or {}
 
     def _messages(self) -> list[Subspace]:
         """Summaries that have been sent."""
@@ -401,14 +388,13 @@ class LastMerge:
         self._log.record(sizes, receivers=receivers and [receivers[i] for i in new])
         self._sent.extend(messages)
 
+    # skops keeps no dictionary whose keys are objects
     def __getstate__(self):
-        return {
-            "sent": self._messages(),
-            "made": [(*key, made) for key, made in self._made.items()],
-        }
+        made = [(*key, made) for key, made in self._made.items()]
+        return {"sent": self._messages(), "made": made}
 
     def __setstate__(self, state):
-        self._before = self._log = None
+        self._before, self._log, self._clients = None, None, {}
         self._sent = state["sent"]
         self._made = {(tuple(sources), how): made for sources, how, made in state["made"]}
 
@@ -453,6 +439,17 @@ def merge_in_rounds(
             once((s,), most, partial(s.truncate, most)) if most < s.n_components else s
             for s in subspaces
         ]
+
+    def node(group: list[Subspace], n_components: int | float | None) -> Subspace:
+        return merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))
+
+    def inner_node(group: list[Subspace]) -> Subspace:
+        """The merge of a group, from which nothing is cut if nothing was cut from its parts."""
+        if len(group) == 1:
+            return group[0]
+        size = kept if any(map(was_truncated, group)) else None
+        return once(tuple(group), how, partial(node, group, size))
+
     how = (type(strategy).__module__, type(strategy).__qualname__, str(strategy.get_params()), kept)
     while fan_in is not None and len(nodes) > fan_in:
         groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
@@ -460,33 +457,10 @@ def merge_in_rounds(
         sent = [(node, i) for i, group in enumerate(groups) if len(group) > 1 for node in group]
         if record is not None:
             record(*map(list, zip(*sent, strict=True)))
-        nodes = [_inner_node(strategy, group, kept, how, once) for group in groups]
+        nodes = list(map(inner_node, groups))
     if record is not None:
         record(nodes)
-    return _node(strategy, nodes, n_components, kept)
-
-
-def _inner_node(
-    strategy: MergeStrategy,
-    group: list[Subspace],
-    kept: int | float | None,
-    how: Hashable,
-    once: Once,
-) -> Subspace:
-    """The merge of a group, from which nothing is cut if nothing was cut from its parts."""
-    if len(group) == 1:
-        return group[0]
-    size = kept if any(map(was_truncated, group)) else None
-    return once(tuple(group), how, partial(_node, strategy, group, size, kept))
-
-
-def _node(
-    strategy: MergeStrategy,
-    group: list[Subspace],
-    n_components: int | float | None,
-    kept: int | float | None,
-) -> Subspace:
-    return merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))
+    return node(nodes, n_components)
 
 
 # -------------------------------------------------------------------- the clients of an estimator

@@ -9,14 +9,11 @@ import scipy.linalg
 from scipy.special import chdtri
 
 from .._kernels import linalg
-from .._kernels.sizes import rows_within, slices_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import rayleigh_ritz
-from ._lack_of_fit import MORE_BY_NOISE, times_as_much, warn_of_weights
+from ._lack_of_fit import cut_scatters, scatter_outside, times_as_much, warn_of_weights
 from ._merge import MergeStrategy, moments_and_factor
-
-__all__ = ["NoiseAwareMerge"]
 
 _ITERATIONS = 2
 # Level of the test that all sites have one noise.
@@ -111,9 +108,7 @@ class NoiseAwareMerge(MergeStrategy):
             return merge_subspaces(parts, rank)
         total, factor = moments_and_factor(parts)
         merged = rayleigh_ritz(total, V, factor(V))
-        lost = times_as_much(parts, merged, merge_subspaces(parts, rank))
-        if lost > MORE_BY_NOISE:
-            warn_of_weights(lost)
+        warn_of_weights(times_as_much(parts, merged, merge_subspaces(parts, rank)))
         return merged
 
 
@@ -129,7 +124,7 @@ def noise_and_directions(
     if rank >= d or len(V) < rank:
         return np.zeros(len(parts)), None
     for _ in range(_ITERATIONS):
-        rest = _scatter_outside(parts, V)
+        rest = scatter_outside(parts, V)
         df = np.maximum((n - 1 - rank * share) * (d - rank), 0.0)
         pooled = rest.sum() / max(df.sum(), 1.0)
         if _one_noise(rest, df):
@@ -138,34 +133,6 @@ def noise_and_directions(
         v = np.maximum(v, _SMALLEST * v.max())
         V, share = _weighted_directions(parts, v, V)
     return v, V
-
-
-def _scatter_outside(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
-    """Scatter beyond directions; what a part cut is the same in all directions that it lacks."""
-    A, owner = _coordinates(parts, V)
-    squares = np.einsum("ij,ij->i", A, A)
-    shares = np.bincount(owner, squares, len(parts))
-    squares *= np.concatenate([part.singular_values for part in parts]) ** 2
-    inside = np.bincount(owner, squares, len(parts)) + _cut_scatters(parts) * (len(V) - shares)
-    return np.maximum([part.scatter for part in parts] - inside, 0.0)
-
-
-def _cut_scatters(parts: Sequence[Subspace]) -> np.ndarray:
-    """Scatter in each direction that a part did not keep."""
-    lacking = np.array([part.n_features - part.n_components for part in parts])
-    cut = [part.scatter - float(part.singular_values @ part.singular_values) for part in parts]
-    return np.where(lacking > 0, np.maximum(cut, 0.0) / np.maximum(lacking, 1), 0.0)
-
-
-def _coordinates(parts: Sequence[Subspace], basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of the directions of all parts, and the position of the part of each.
-
-    Some parts at a time, so that no copy of all is made.
-    """
-    sizes = [part.n_components for part in parts]
-    some = slices_of(len(parts), rows_within(parts[0].n_features * max(*sizes, 1)))
-    A = [np.concatenate([part.components for part in parts[at]]) @ basis.T for at in some]
-    return np.concatenate(A), np.repeat(np.arange(len(parts)), sizes)
 
 
 def _one_noise(rest: np.ndarray, df: np.ndarray) -> bool:
@@ -210,12 +177,10 @@ def _within(
     parts: Sequence[Subspace], basis: np.ndarray, unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scatter matrices within a basis, and means about that of all; in a unit of variance."""
-    A, owner = _coordinates(parts, basis)
-    ends = np.searchsorted(owner, np.arange(len(parts) + 1))
-    cuts, diagonal = _cut_scatters(parts) / unit, np.arange(len(basis))
+    cuts, diagonal = cut_scatters(parts) / unit, np.arange(len(basis))
     scatters = np.empty((len(parts), len(basis), len(basis)))
     for i, part in enumerate(parts):
-        own = A[ends[i] : ends[i + 1]]
+        own = part.components @ basis.T
         np.matmul(own.T * (part.singular_values**2 / unit - cuts[i]), own, out=scatters[i])
     scatters[:, diagonal, diagonal] += cuts[:, None]
     mean = pooled_moments(parts)[0].mean

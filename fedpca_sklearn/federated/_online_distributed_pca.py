@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,6 @@ from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean, factor_alon
 from ..summary._updating import updated
 from ._clients import StreamingClientsTransformer, rows_of
 from ._merge import MergeStrategy, check_count, moments_and_factor
-
-__all__ = ["OnlineDistributedPCA", "ProjectionAverage"]
 
 # Parameters that hold for all steps of a fit.
 _SETTINGS = ("average", "weighting", "center", "variances")
@@ -267,21 +265,16 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         mean = (average or self._next_mean)(state.mean, list(spaces.values()))
         with largest_named(partial(clients_named, spaces), list(spaces.values())):
             if self.variances == "sent":
-                total, moments = self._merged(state.total, spaces), None
+                asked, d = number_or_none(self.n_components), state.total.n_features
+                keep = None if asked is None else kept_directions(max(asked, self._size or 1), d)
+                total, moments = merge_subspaces([state.total, *spaces.values()], keep), None
             else:
                 total, moments = self._measured(state, mean, spaces, measure)
-            self._state = replace(
-                state,
-                mean=mean,
-                moments=moments,
-                total=total,
-                n_rows=n_rows,
-                n_steps=state.n_steps + 1,
-            )
+            self.n_steps_ = n_steps = state.n_steps + 1
+            self._state = State(state.settings, mean, moments, total, n_rows, n_steps, state.dtype)
             self._set_fitted(self._state.leading(self.n_components), self.n_components, n_rows)
         self.projection_values_ = mean.values.copy()
         self.projection_error_ = mean.dropped
-        self.n_steps_ = self._state.n_steps
 
     def _eigenpairs_kept(self, d: int) -> int:
         """Eigenpairs of the mean that are kept at most."""
@@ -301,13 +294,6 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         (share,) = shares_of([step], self.weighting)
         return mean.add([step], [share], max_rank).blurred(sine, share)
 
-    def _merged(self, total: Subspace, spaces: dict[Any, Subspace]) -> Subspace:
-        """Summary of all rows, of which a step tells what the clients have sent."""
-        asked = number_or_none(self.n_components)
-        size = None if asked is None else max(asked, self._size or 1)
-        keep = None if size is None else kept_directions(size, total.n_features)
-        return merge_subspaces([total, *spaces.values()], keep)
-
     def _measured(
         self,
         state: State,
@@ -321,9 +307,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         """
         basis = np.ascontiguousarray(mean.vectors.T)
         moments = measure(basis)
-        self.communication_.record(
-            map(message_of, moments), map(message_of, [mean.vectors] * len(spaces))
-        )
+        down = [message_of(mean.vectors)] * len(spaces)
+        self.communication_.record(map(message_of, moments), down)
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]
         total, corrections = pooled_moments(parts)
         before = state.moments @ (state.mean.vectors @ basis)
@@ -362,23 +347,17 @@ class State:
 
     def leading(self, n_components: int | None) -> Subspace:
         """Summary along the leading eigenvectors of the mean, turned to the principal axes."""
-        return rayleigh_ritz(
-            self.total.truncate(0), *self.mean.leading(n_components, self._factor_along)
-        )
+        total, moments = self.total, self.moments
 
-    def _factor_along(self, V: np.ndarray) -> np.ndarray:
-        """Factor of the scatter matrix along the first vectors of the mean."""
-        return factor_along([self.total], V) if self.moments is None else self.moments[:, : len(V)]
+        def factor(V: np.ndarray) -> np.ndarray:
+            """Of the scatter matrix along the first vectors of the mean."""
+            return factor_along([total], V) if moments is None else moments[:, : len(V)]
+
+        return rayleigh_ritz(total.truncate(0), *self.mean.leading(n_components, factor))
 
 
 def local_eigenspace(
-    label: Any,
-    X: Any,
-    weight: Any,
-    size: int | None,
-    center: bool,
-    columns: bool,
-    dtype: np.dtype,
+    label: Any, X: Any, weight: Any, size: int | None, center: bool, columns: bool, dtype: np.dtype
 ) -> tuple[Subspace, int]:
     """Local work of one client: the leading eigenspace of its rows, and their number.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._dask import is_dask, leave_as_it_is
 from .._validation.checks import check_integer
-from .._validation.intervals import Interval
+from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._merging import pooled_moments
@@ -22,9 +22,8 @@ from ._clients import labels_of, rows_of, shards_of, split_labels
 from ._federated_pca import FederatedPCA
 from ._shared_and_local import PersonalRounds, SharedAndLocal, local_directions
 
-__all__ = ["PersonalizedPCA"]
 
-
+@with_parameters
 class PersonalizedPCA(FederatedPCA):
     """Components that all sites share, and components of each site, in one round.
 
@@ -137,42 +136,25 @@ class PersonalizedPCA(FederatedPCA):
     _takes_arrays = False
     _takes_missing = False  # coordinates along components of a site are of whole rows
 
-    _parameter_constraints: dict = {
-        **FederatedPCA._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "n_local_components": [Interval(Integral, 1, None, closed="left")],
-    }
+    n_components: Any = allowed(AT_LEAST_ONE, default=2)
+    n_local_components: int = allowed(AT_LEAST_ONE, default=2)
 
-    mechanism = missing = partial_out = None
-    scale = False
-    n_refinements = 0
-    tol = None
-    local_components_: dict[Any, np.ndarray]
-    site_means_: dict[Any, np.ndarray]
-    local_pvalues_: dict[Any, float]
-    needs_local_: dict[Any, bool]
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        n_local_components: int = 2,
-        *,
-        estimator: Any = None,
-        n_clients: int = 2,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        self.n_components = n_components
-        self.n_local_components = n_local_components
-        self.estimator = estimator
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    @property
-    def merge(self) -> SharedAndLocal:
+    def _strategy(self) -> SharedAndLocal:
         """How summaries become one."""
         return SharedAndLocal(self.n_local_components)
+
+    # what is no parameter here
+    merge: Any = field(init=False, default=property(_strategy))
+    mechanism: Any = field(init=False, default=None)
+    missing: Any = field(init=False, default=None)
+    partial_out: Any = field(init=False, default=None)
+    scale: bool = field(init=False, default=False)
+    n_refinements: int = field(init=False, default=0)
+    tol: float | None = field(init=False, default=None)
+    local_components_: dict[Any, np.ndarray] = field(init=False)
+    site_means_: dict[Any, np.ndarray] = field(init=False)
+    local_pvalues_: dict[Any, float] = field(init=False)
+    needs_local_: dict[Any, bool] = field(init=False)
 
     @classmethod
     def from_subspaces(  # type: ignore[override]

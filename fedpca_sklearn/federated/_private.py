@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -27,7 +28,7 @@ from ..privacy._above_noise import (
     variances_across,
 )
 from ..privacy._accounts import ROUNDING, Accounts
-from ..privacy._mechanism import Terms, seeds_of
+from ..privacy._mechanism import Costs, Terms, seeds_of
 from ..privacy._rows import ClippedRows
 from ..summary import Subspace, merge_subspaces
 from ..summary._provenance import StatedPrivacy
@@ -42,28 +43,37 @@ ABOVE_NOISE = "above_noise"
 _SEARCHES = 2**31
 
 
-def refuse_weight(weight: Any) -> None:
-    """Raise if rows have weights."""
+def charged(
+    estimator: Any,
+    X: Any,
+    weight: Any,
+    shards: list[tuple[Any, Any]],
+    mu2: float,
+    costs: Costs | None = None,
+    fresh: bool = True,
+) -> tuple[Accounts, Any]:
+    """Accounts of the clients of an estimator, charged, and the terms of a release of some costs.
+
+    Nobody is charged where rows, parameters or a budget are wrong. Empty accounts begin a ``fresh``
+    fit.
+    """
     if weight is not None:
         raise ValueError(
             "sample_weight must be None with a mechanism: a row counts once, so that its part in "
             "the sums is bounded."
         )
-
-
-def check_all_rows(X: Any, shards: list[tuple[Any, Any]], n_jobs: int | None) -> None:
-    """Raise for the first client whose rows are not finite: before anybody is charged."""
-    for _ in Federation(n_jobs).map(_checked, rows_of(X, None, shards)):
-        pass
+    mechanism, labels = estimator.mechanism, [label for label, _ in shards]
+    accounts = Accounts() if fresh else vars(estimator).get("_accounts") or Accounts()
+    accounts.check(labels, mechanism, mu2)
+    deque(Federation(estimator.n_jobs).map(_checked, rows_of(X, None, shards)), maxlen=0)
+    terms = None if costs is None else mechanism.terms(X, costs, len(shards))
+    accounts.charge(labels, mechanism, mu2)
+    estimator._accounts = accounts
+    return accounts, terms
 
 
 def _checked(label: Any, rows: Any, weight: Any) -> None:
     check_rows(rows)
-
-
-def open_accounts(estimator: Any, fresh: bool) -> Accounts:
-    """Accounts of the clients of an estimator, empty ones in a ``fresh`` fit."""
-    return Accounts() if fresh else vars(estimator).get("_accounts") or Accounts()
 
 
 def privacy_spent(estimator: Any) -> PrivacySpent:
@@ -97,10 +107,6 @@ class Release:
         rng = np.random.default_rng([*self.seeds, _SEARCHES])
         terms = self.mechanism.searched(check_rows(self.rows), self.terms, rng)
         return replace(self, terms=terms)
-
-    def clipped(self) -> ClippedRows:
-        """The rows as the mechanism may use them."""
-        return self.terms.clipped(check_rows(self.rows))
 
     def parts(self) -> Iterator[tuple[str, Any, int]]:
         """Messages in their order: what, which columns, and a number for the noise."""
@@ -156,7 +162,7 @@ def norm_found(summary: Subspace) -> float | None:
 
 
 def _clipped(label: Any, release: Release) -> tuple[Any, Release, ClippedRows]:
-    return label, release, release.clipped()
+    return label, release, release.terms.clipped(check_rows(release.rows))
 
 
 def _message(label: Any, release: Release, rows: ClippedRows, *part: Any) -> np.ndarray:
@@ -206,19 +212,12 @@ def release_of_clients(
 ) -> list[Any]:
     """One release of each client, after its account has been charged; all releases merged."""
     X = in_memory(X)
-    refuse_weight(weight)
     mechanism, d = pca.mechanism, X.shape[1]
-    labels = [label for label, _ in shards]
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
     mu2 = mechanism.cost(costs, d, n_shares=len(shards))
-    accounts = open_accounts(pca, fresh)
-    accounts.check(labels, mechanism, mu2)
-    check_all_rows(X, shards, pca.n_jobs)
     max_rank = private_directions(pca._directions_needed(), d)
+    accounts, terms = charged(pca, X, weight, shards, mu2, costs, fresh)
     seeds = seeds_of(pca.random_state)
-    terms = mechanism.terms(X, costs, len(shards))
-    accounts.charge(labels, mechanism, mu2)
-    pca._accounts = accounts
     releases = [
         (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_rank))
         for label, rows, _ in rows_of(X, None, shards)
@@ -228,30 +227,21 @@ def release_of_clients(
         found = {_SUM: summary_of_sums(federation, releases)}
     else:
         found = dict(pca._map(private_summary, releases, shards))
-    spent = {
-        label: (accounts.mu2(None if mechanism.trust == "sum" else label), norm_found(summary))
-        for label, summary in found.items()
-    }
-    privacy = {terms: stated(mechanism, *terms) for terms in set(spent.values())}
-    made = {
-        label: _with_release(pca._clients.get(label), summary, max_rank, privacy[spent[label]])
-        for label, summary in found.items()
-    }
+    made: dict[Any, Site] = {}
+    for label, summary in found.items():
+        mu2 = accounts.mu2(None if mechanism.trust == "sum" else label)
+        privacy = stated(mechanism, mu2, norm_found(summary))
+        before, n_rows = pca._clients.get(label), round(summary.n_samples)
+        if before is not None:
+            summary = merge_subspaces([before.summary, summary], max_rank)
+            n_rows += before.n_rows
+        made[label] = Site(None, n_rows, summary._replace(privacy=privacy))
     pca._clients = {**pca._clients, **made}
     pca._merge_all()
     message = show_above_noise(pca, terms, terms.n_shares, accounts.n_calls)
     if accounts.n_calls == 1:
         warn_at_the_end(pca, message)
-    return labels
-
-
-def _with_release(before: Site | None, summary: Subspace, max_rank: int | None, privacy: Any):
-    """The releases of a client so far, or of sums over clients, merged."""
-    n_rows = round(summary.n_samples)
-    if before is not None:
-        summary = merge_subspaces([before.summary, summary], max_rank)
-        n_rows += before.n_rows
-    return Site(None, n_rows, summary._replace(privacy=privacy))
+    return [label for label, _ in shards]
 
 
 def private_directions(wanted: int | float | None, d: int) -> int | None:
@@ -298,9 +288,7 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
             of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
             of_means = min(of_means, pca.n_samples_ * terms.row_norm**2)
     spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in summaries]
-    scatters = None
-    if pca.mechanism._SYMMETRIC:
-        scatters = [float(s.scatter) / n_calls for s in summaries]
+    scatters = [float(s.scatter) / n_calls for s in summaries] if pca.mechanism._SYMMETRIC else None
     merged = pca.subspace_.singular_values.astype(np.float64) ** 2 - of_means
     noise = edge(size, d, spike)
     above = count_above(merged, spectra, scatters, noise, d) if noise else len(merged)

@@ -50,8 +50,6 @@ def agreement_with_majority(pairs: np.ndarray, n_core: int) -> tuple[np.ndarray,
     return typical, core
 
 
-__all__ = ["RobustMerge"]
-
 # A site is apart where it is so many times as far from the middle as the majority reaches, or as
 # the standard error of one site; in squares more.
 _REACH, _REACH_OF_SQUARES = 8.0, 16.0
@@ -102,29 +100,22 @@ def evidence(parts: Sequence[Subspace], rank: int, max_bad: int) -> list[SiteEvi
     if spread.sum() > 1:
         some = [part for part, there in zip(parts, spread, strict=True) if there]
         # twice the inverse of the number of equal directions with as uncertain a variance
-        squares = [
-            share @ share + cut**2 * (part.n_features - len(share))
-            for part in some
-            for share, cut in [_shares(part)]
-        ]
+        d = parts[0].n_features
+        squares = [share @ share + cut**2 * (d - len(share)) for share, cut in map(_shares, some)]
         uncertain = 2 * float(np.median(squares))
-        means, is_homogeneous = _means(parts, n, n_core, uncertain)
-        found[:, 2] = means
-        found[spread, 0] = _directions(
-            some, n[spread], rank, min(n_core, len(some)), uncertain, is_homogeneous
-        )
-        found[:, 1] = _variances(parts, n, n_core, uncertain, is_homogeneous)
+        found[:, 2], is_homogeneous = _means(parts, n, n_core, uncertain)
+        how = uncertain, is_homogeneous
+        found[spread, 0] = _directions(some, n[spread], rank, min(n_core, len(some)), *how)
+        found[:, 1] = _variances(parts, n, n_core, *how)
     return [SiteEvidence(*values) for values in found.tolist()]
 
 
 def most_bad(max_bad: int | None, n_sites: int, of: str) -> int:
     """Sites that may be wrong, at most; of one or two nobody can be told. ``of``: for an error."""
     most = (n_sites - 1) // 2
-    if max_bad is None:
-        return most
-    if max_bad > most:
+    if max_bad is not None and max_bad > most:
         raise ValueError(f"max_bad={max_bad} must be fewer than half of {of}.")
-    return max_bad
+    return most if max_bad is None else max_bad
 
 
 def shares_trusted(
@@ -162,7 +153,14 @@ def _directions(
     is_homogeneous: bool,
 ) -> np.ndarray:
     """By the share of a site's scatter that the directions of a typical other site explain."""
-    shares, chance = shares_explained(parts, rank), rank / parts[0].n_features
+
+    def explained(part: Subspace, U: np.ndarray) -> np.ndarray:
+        """Share of the scatter of a part that each direction explains."""
+        weights, cut = _shares(part)
+        return cut + (weights - cut) @ (part.components @ U.T) ** 2
+
+    shares = for_each_pair(explained, parts, [part.components[:rank] for part in parts])
+    chance = rank / parts[0].n_features
     typical, core = agreement_with_majority(shares, n_core)
     middle = float(np.median(typical[core]))
     reach = middle - float(typical[core].min())
@@ -173,16 +171,6 @@ def _directions(
         wide = np.minimum(_LOST * (middle - chance), _REACH * (reach * few + error))
         limit = np.maximum(wide, limit)
     return (middle - typical) / np.maximum(limit, _ROUNDING)
-
-
-def shares_explained(parts: Sequence[Subspace], rank: int) -> np.ndarray:
-    """Share of the scatter of part i that the leading directions of part j explain."""
-
-    def explained(part: Subspace, U: np.ndarray) -> np.ndarray:
-        weights, cut = _shares(part)
-        return cut + (weights - cut) @ (part.components @ U.T) ** 2
-
-    return for_each_pair(explained, parts, [part.components[:rank] for part in parts])
 
 
 def for_each_pair(

@@ -43,9 +43,8 @@ def p_values(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:
     """
     d, p = np.array([part.n_samples - 1 for part in parts]), np.full(len(parts), np.nan)
     n_features = parts[0].n_features
-    if len(parts) < 2 or n_features > EXACT_ORDER or len(V) >= n_features:
-        return p
-    if any(map(was_truncated, parts)):
+    unknown = len(parts) < 2 or n_features > EXACT_ORDER or len(V) >= n_features
+    if unknown or any(map(was_truncated, parts)):
         return p
     outside = scipy.linalg.null_space(V)
     factors = [part.singular_values[:, None] * (part.components @ outside) for part in parts]

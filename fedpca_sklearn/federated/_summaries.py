@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -36,7 +36,7 @@ from ..summary import Subspace
 from ..summary._directions import are_equilibrated
 from ..summary._merging import tighter_fraction
 from ..summary._updating import updated
-from ._clients import label_order
+from ._clients import label_order, rows_of
 from ._local_fit import (
     DeferredMerge,
     Site,
@@ -48,17 +48,7 @@ from ._local_fit import (
 from ._merge import MergeStrategy
 
 
-class SmallBlocks(NamedTuple):
-    """What `summaries_of_blocks` finds; where ``certain`` is not true, nothing holds."""
-
-    components: np.ndarray
-    singular_values: np.ndarray
-    means: np.ndarray
-    column_scatter: np.ndarray
-    certain: np.ndarray
-
-
-def summaries_of_blocks(blocks: np.ndarray, most: int) -> SmallBlocks:
+def summaries_of_blocks(blocks: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
     """Directions of c blocks of n rows, by the Gram matrices of their centred rows.
 
     As by the first block of a stream (`stack.DenseBlock`), with the same certificates: the spread
@@ -74,8 +64,11 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> SmallBlocks:
 
     Returns
     -------
-    found : SmallBlocks
+    components, singular_values : ndarray
         ``min(most, n - 1)`` directions of each block, as centring takes one.
+    means, column_scatter : ndarray of shape (c, d)
+    certain : ndarray of shape (c,), bool
+        Where it is not true, nothing holds.
     """
     n, dtype = blocks.shape[1], blocks.dtype
     with np.errstate(all="ignore"):
@@ -97,7 +90,7 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> SmallBlocks:
         certain &= _are_orthonormal(V, ORTHONORMALITY_TOL[dtype])
     negative = -V.min(axis=2) > V.max(axis=2)
     np.negative(V, out=V, where=negative[:, :, None])
-    return SmallBlocks(V, s, shift + offset, column_scatter, certain)
+    return V, s, shift + offset, column_scatter, certain
 
 
 def _are_orthonormal(V: np.ndarray, tol: float) -> np.ndarray:
@@ -161,7 +154,10 @@ class Summarised:
         """Local work of one client: its summary with more rows, which have been checked."""
         past, n_rows = _no_rows(X.shape[1], X.dtype), 0
         if before is not None and before.n_rows:
-            past, n_rows = self._past(before), before.n_rows
+            if not before.summary.centered:
+                self.fitted(before)  # which says that it is not
+            # rows come without the names of the columns
+            past, n_rows = before.summary._replace(feature_names=None), before.n_rows
             X = X.astype(past._dtype, copy=False)
         how = {
             "max_rank": self.max_rank,
@@ -171,12 +167,6 @@ class Summarised:
         with np.errstate(all="ignore"):
             summary = updated(past, X, weight, **how)
         return Site(self, n_rows + count_rows(X, weight), summary)
-
-    def _past(self, before: Site | WaitingSite) -> Subspace:
-        """Summary to go on from; rows come without the names of the columns."""
-        if not before.summary.centered:
-            self.fitted(before)  # which says that it is not
-        return before.summary._replace(feature_names=None)
 
     def fitted(self, site: Site | WaitingSite) -> StreamingPCA:
         """The estimator that the client of a summary has fitted."""
@@ -244,10 +234,9 @@ def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -
     if unseen and at_once and isinstance(work, Summarised):
         small = small_sites(work, X, unseen)
     others = [shard for shard in shards if shard[0] not in small] if small else shards
-    weights = [None if weight is None else weight[at] for _, at in others]
     calls = (
-        (label, seen.get(label), work, of_new.get(label), X[at], w, method)
-        for (label, at), w in zip(others, weights, strict=True)
+        (label, seen.get(label), work, of_new.get(label), rows, w, method)
+        for label, rows, w in rows_of(X, weight, others)
     )
     found = dict(pca._map(fit_site, calls, others))
     if small:  # in the order in which they appear
@@ -262,7 +251,9 @@ def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -
 def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised | BaseEstimator:
     """What each client does with its rows: takes them into a summary, or fits an estimator."""
     estimator, d = pca.estimator, X.shape[1]
-    if _takes_the_rank(estimator, pca.merge):
+    asks = isinstance(estimator, StreamingPCA) and getattr(pca.merge, "truncate", False)
+    if asks and estimator.n_components is None and estimator.rank_rule is None:
+        # the rank that every node is cut to is that of the clients' blocks, too
         estimator = clone(estimator).set_params(n_components=_rank_of_clients(pca, d))
     elif estimator is None:
         n_components = _rank_of_clients(pca, d)
@@ -271,10 +262,7 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
             beyond = auto_oversampling(n_components)  # as are worth their bytes in a message
         scale, confounders = adjusting_of(pca, d)  # rows come without names
         estimator = StreamingPCA(
-            n_components,
-            oversampling=beyond,
-            scale=scale,
-            partial_out=list(confounders) or None,
+            n_components, oversampling=beyond, scale=scale, partial_out=list(confounders) or None
         )
     name = type(estimator).__name__
     if weighted and "sample_weight" not in signature(getattr(estimator, method)).parameters:
@@ -301,13 +289,6 @@ def _rank_of_clients(pca: Any, d: int) -> int | float | None:
     return min(n_components, d - with_confounders(pca, 0))
 
 
-def _takes_the_rank(estimator: Any, merge: Any) -> bool:
-    """Whether the rank that every node is cut to is that of the clients' blocks, too."""
-    if not getattr(merge, "truncate", False) or not isinstance(estimator, StreamingPCA):
-        return False
-    return estimator.n_components is None and estimator.rank_rule is None
-
-
 def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any, Site]:
     """Sites of the new clients with few dense rows, as `fit_site` makes them one by one.
 
@@ -315,8 +296,11 @@ def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any,
     rows are not finite: `fit_site` finds them in another way, or says what is wrong.
     """
     sites: dict[Any, Site] = {}
-    d = X.shape[1]
-    most, kept = _rows_and_directions(clients, d)
+    if clients.choose_rank is not None:
+        return sites
+    d, kept = X.shape[1], clients.max_rank
+    at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)
+    most, kept = min(d - 1, _FEW_ENTRIES // d, at_once), d if kept is None else kept
     by_size: dict[int, Shards] = {}
     for label, rows in shards:
         n = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
@@ -359,15 +343,6 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
         return are_equilibrated(np.sqrt(squares)[None])
 
 
-def _rows_and_directions(clients: Summarised, d: int) -> tuple[int, int]:
-    """Rows up to which a client is small, and directions that are kept of it."""
-    kept = clients.max_rank
-    if clients.choose_rank is not None:
-        return 0, 0
-    at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)
-    return min(d - 1, _FEW_ENTRIES // d, at_once), d if kept is None else kept
-
-
 def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
 ) -> Iterator[tuple[Any, Site]]:
@@ -392,9 +367,8 @@ def deferred_merge(
         return None
     least, most = _USUAL_WEIGHTS
     for summary in whole:
-        if not least < summary.n_samples < most:
-            return None
-        if not is_bounded_state(summary.mean, summary.total_variance, summary._dtype):
+        usual = least < summary.n_samples < most
+        if not (usual and is_bounded_state(summary.mean, summary.total_variance, summary._dtype)):
             return None
     return DeferredMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
 
@@ -407,8 +381,7 @@ def _merge_is_deferred(pca: Any, merge: MergeStrategy | None) -> bool:
 
 def _opened(pca: Any) -> Summarised | None:
     """What the next client does, if clients keep sums and no parameter is an object."""
-    if hasattr(pca, "feature_names_in_") or pca.n_jobs not in (None, 1):
-        return None
-    if pca.estimator is not None or pca.merge is not None:
+    plain = pca.estimator is None and pca.merge is None and pca.n_jobs in (None, 1)
+    if hasattr(pca, "feature_names_in_") or not plain:
         return None
     return next(reversed(pca._clients.values())).estimator

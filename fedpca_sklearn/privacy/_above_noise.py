@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from .._validation.checks import check_at_most_features, check_integer, float_array
 from ..summary import Subspace
-from ._private_searches import PrivacyBoundWarning, Shape, aim_for_moments, found_norm
-
-__all__ = ["PrivacyNoiseWarning", "PrivacyPlan"]
+from ._private_searches import PrivacyBoundWarning, aim_for_moments, found_norm
 
 # Quantile of the noise that a component has to exceed: 97 %.
 _ABOVE = 1.3
@@ -128,10 +127,7 @@ def _edge_of_rest(edge: float, lift: float, spectra: list[np.ndarray], found: in
     """Edge of a sum of releases above their lifts, without the largest eigenvalues of each."""
     if all(len(values) == d for values in spectra):  # none was negative: noise as it was drawn
         return edge * math.sqrt(len(spectra))
-    about = [np.full(d - found, -lift) for _ in spectra]
-    for rest, values in zip(about, spectra, strict=True):
-        kept = values[found:]
-        rest[: len(kept)] += kept
+    about = [np.pad(s[found:], (0, d - max(len(s), found))) - lift for s in spectra]
     return edge_of_sum(edge, about, d - found)
 
 
@@ -150,7 +146,7 @@ def beyond_message(n_above: int, n_components: int) -> str:
     """Text of a warning that some components cannot be told from noise."""
     first = n_above + 1
     those = (
-        f"Component {first}" if first == n_components else f"Components {first} to {n_components}"
+        f"Components {first} to {n_components}" if first < n_components else f"Component {first}"
     )
     return (
         f"{those} of {n_components} cannot be told from noise: n_components_above_noise_ is "
@@ -189,22 +185,21 @@ class _Expected:
     """What a mechanism asks of clipped rows: their second moment, and a sum of zero."""
 
     def __init__(self, scatter: np.ndarray):
-        self._scatter = scatter
+        self.scatter, self.n_features = scatter, len(scatter)
 
     def products(self, columns: slice) -> np.ndarray:
         """Columns of the second moment."""
-        return self._scatter[:, columns].copy()
+        return self.scatter[:, columns].copy()
 
     def sum(self) -> np.ndarray:
         """Sum of the rows."""
-        return np.zeros(len(self._scatter))
+        return np.zeros(self.n_features)
 
 
 def planned(mechanism: Any, n: int, d: int, n_components: int, spectrum: Any) -> PrivacyPlan:
     """The plan of a mechanism, with those of half and twice its epsilon."""
-    check_integer("n", n)
-    check_integer("d", d)
-    check_integer("n_components", n_components)
+    for name, number in ("n", n), ("d", d), ("n_components", n_components):
+        check_integer(name, number)
     check_at_most_features(n_components, d)
     mechanism.validate()
     if mechanism.row_norm == "data":
@@ -213,9 +208,7 @@ def planned(mechanism: Any, n: int, d: int, n_components: int, spectrum: Any) ->
     _warn_of_few_rows(mechanism, n)
 
     def of(factor: float) -> PrivacyPlan:
-        other = type(mechanism)(
-            **{**mechanism.get_params(deep=False), "epsilon": factor * mechanism.epsilon}
-        )
+        other = clone(mechanism).set_params(epsilon=factor * mechanism.epsilon)
         return _simulated(other, n, n_components, variances)
 
     return replace(of(1.0), half=of(0.5), twice=of(2.0))
@@ -249,19 +242,6 @@ def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
     return np.r_[np.sort(given)[::-1], np.zeros(d - len(given))]
 
 
-def _second_look(
-    mechanism: Any, terms: Any, scatter: np.ndarray, rng: np.random.Generator
-) -> tuple[Any, Any]:
-    """Terms and expected rows in the shape that a first release of expected rows tells of."""
-    first, second = mechanism._two_products(terms.costs, len(scatter))
-    terms = replace(terms, costs=first)
-    M = mechanism.noisy_columns(_Expected(scatter), slice(0, len(scatter)), terms, rng)
-    shape = Shape.of(M, mechanism._OFF_DIAGONAL * terms.product_std)
-    shaped = shape.matrix.T @ scatter @ shape.matrix
-    row_norm = terms.row_norm * math.sqrt(np.trace(shaped) / np.trace(scatter))
-    return replace(terms, row_norm=row_norm, costs=second, shape=shape), _Expected(shaped)
-
-
 def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> PrivacyPlan:
     d, rng = len(variances), np.random.default_rng(0)
     squares = rng.standard_normal((_ROWS_OF_A_PLAN, d)) ** 2 @ variances
@@ -281,7 +261,10 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
     for _ in range(max(3, min(_DRAWS, int(_LARGEST / d**3)))):
         terms, rows = found_terms, _Expected(scatter)
         if shaped:
-            terms, rows = _second_look(mechanism, terms, scatter, rng)
+            terms = mechanism._second_look(rows, terms, rng)
+            rows = _Expected(terms.shape.matrix.T @ scatter @ terms.shape.matrix)
+            longer = math.sqrt(np.trace(rows.scatter) / np.trace(scatter))
+            terms = replace(terms, row_norm=longer * terms.row_norm)
         norm = mechanism.norm_of_noise(terms, n, d)
         std = replace(found_terms, row_norm=norm).product_std
         size = edge(mechanism._OFF_DIAGONAL * std, d)

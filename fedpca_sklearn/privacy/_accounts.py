@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from .._validation.feature_names import check_text
 from ._gaussian import epsilon_of
 
-__all__ = ["PrivacyBudgetError", "PrivacySpent"]
-
 # Relative excess over a budget that is rounding.
 ROUNDING = 1e-9
 
@@ -21,12 +19,7 @@ class PrivacyBudgetError(ValueError):
     """A release would cost more than what is left of the stated budget."""
 
 
-class _Spent(NamedTuple):
-    epsilon: float
-    delta: float
-
-
-class PrivacySpent(_Spent):
+class PrivacySpent(NamedTuple("_Spent", [("epsilon", float), ("delta", float)])):
     """Privacy cost of releases, by exact composition: (epsilon, delta).
 
     Attributes
@@ -64,10 +57,7 @@ class PrivacySpent(_Spent):
         return spent
 
     def __repr__(self) -> str:
-        return (
-            f"PrivacySpent(epsilon={self.epsilon!r}, delta={self.delta!r}, "
-            f"account={self.account!r})"
-        )
+        return f"{super().__repr__()[:-1]}, account={self.account!r})"
 
 
 def account_name(label: Any) -> str:
@@ -131,9 +121,8 @@ class Accounts:
             before = self.of.get(name, Account(label))
             total = before.mu2 + mu2
             used_up = before.share + share > 1 + ROUNDING
-            if not math.isinf(budget) and (
-                used_up or (math.isfinite(total) and exceeds(total, budget))
-            ):
+            too_much = math.isfinite(total) and exceeds(total, budget)
+            if not math.isinf(budget) and (used_up or too_much):
                 raise PrivacyBudgetError(
                     f"Client {label!r} has no budget left for one more release: {before.share:.0%} "
                     f"of epsilon={mechanism.epsilon:g}, delta={mechanism.delta:g} is spent, and "

@@ -39,10 +39,7 @@ def chained(entry: dict[str, Any], before: str) -> bytes:
 
 
 def followed(
-    stream: Any,
-    known: Any,
-    after: Callable[..., Any],
-    error: Callable[[str], Exception],
+    stream: Any, known: Any, after: Callable[..., Any], error: Callable[[str], Exception]
 ) -> Any:
     """What is known after the whole lines that a stream goes on with.
 
@@ -75,15 +72,6 @@ def append_flushed(file: int, data: bytes, size: int, path: str) -> None:
     except BaseException:
         os.ftruncate(file, size)
         raise
-
-
-def read_exactly(file: int, n: int) -> bytes:
-    """The next n bytes of a file, fewer at its end."""
-    parts, left = [], n
-    while left and (part := os.read(file, left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from .._validation.intervals import allowed, with_parameters
 from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism, Terms
 
-__all__ = ["FedPowerNoise"]
-
 
 @with_parameters
 class FedPowerNoise(Mechanism):

@@ -7,10 +7,11 @@ releases with sigma protect as one with sigma / sqrt(T) does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 
 import numpy as np
 import scipy.optimize
@@ -52,11 +53,10 @@ def mu_of(epsilon: float, delta: float) -> float:
         low /= 2
     while log_delta(epsilon, high) < target:
         high *= 2
-    return scipy.optimize.brentq(
-        lambda mu: max(log_delta(epsilon, mu), -1e300) - target, low, high, xtol=1e-300, rtol=_RTOL
-    )
+    return _root(partial(log_delta, epsilon), target, low, high)
 
 
+@lru_cache(maxsize=1024)
 def epsilon_of(mu: float, delta: float) -> float:
     """Least epsilon at a delta.
 
@@ -73,16 +73,15 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = 1.0
     while log_delta(high, mu) > target:
         high *= 2
+    return _root(partial(log_delta, mu=mu), target, 0.0, high)
+
+
+def _root(log: Callable[[float], float], target: float, low: float, high: float) -> float:
+    """Where a logarithm, which may be -infinity elsewhere, has a value."""
     return scipy.optimize.brentq(
-        lambda epsilon: max(log_delta(epsilon, mu), -1e300) - target,
-        0.0,
-        high,
-        xtol=1e-300,
-        rtol=_RTOL,
+        lambda x: max(log(x), -1e300) - target, low, high, xtol=1e-300, rtol=_RTOL
     )
 
-
-__all__ = ["DiscreteGaussian"]
 
 # r^2 of the proof below, in squared steps of the grid, and the least variance that it holds for.
 _SLACK = 16
@@ -324,12 +323,8 @@ class _Bits:
     """Random decisions of exact probability, from the bits of a generator."""
 
     def __init__(self, rng: np.random.Generator):
-        self._words = self._drawn(rng)
-
-    @staticmethod
-    def _drawn(rng: np.random.Generator) -> Iterator[int]:
-        while True:
-            yield from rng.integers(2**64, size=_WORDS, dtype=np.uint64).tolist()
+        drawn = iter(lambda: rng.integers(2**64, size=_WORDS, dtype=np.uint64).tolist(), None)
+        self._words: Iterator[int] = chain.from_iterable(drawn)
 
     def below(self, n: int) -> int:
         """An integer from 0 to n - 1."""
@@ -362,8 +357,6 @@ class _Bits:
             v = 0
             while self._exp(1, 1):
                 v += 1
-            z = u + t * v
-            if self.below(2) == 0:
-                return z
-            if z:
-                return -z
+            z, negative = u + t * v, self.below(2)
+            if z or not negative:  # zero once
+                return -z if negative else z

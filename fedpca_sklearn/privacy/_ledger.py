@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ._accounts import Account, PrivacyBudgetError, PrivacySpent, account_name, exceeds
-from ._chained_lines import append_flushed, chain_of, chained, followed, locked, read_exactly
+from ._chained_lines import append_flushed, chain_of, chained, followed, locked
 from ._gaussian import epsilon_of
-
-__all__ = ["PrivacyLedger"]
 
 # Client and charge, where a line that was cut off still holds both.
 _CUT = re.compile(rb'\{"label": ("(?:[^"\\]|\\.)*"), "mu2": ("inf"|[-+.0-9e]+), ')
@@ -183,27 +181,24 @@ class PrivacyLedger:
         seen, last = self._unread or (known.size, known.last)
         if size < seen:
             raise self._error(f"has {size} bytes and had {seen} when it was last read")
-        os.lseek(file, seen - len(last), os.SEEK_SET)
-        if read_exactly(file, len(last)) != last:
-            raise self._error(f"was changed before byte {seen} since it was last read")
-        os.lseek(file, known.size, os.SEEK_SET)
         with os.fdopen(os.dup(file), "rb") as stream:
-            known = self._lines(stream, known)
+            stream.seek(seen - len(last))
+            if stream.read(len(last)) != last:
+                raise self._error(f"was changed before byte {seen} since it was last read")
+            stream.seek(known.size)
+            known = known._replace(totals=dict(known.totals))
+            known = followed(stream, known, _with_entry, self._error)
+            stream.seek(known.size)
+            cut = stream.read(size - known.size)
         # what a crash has cut off, and only that, is not yet part of what is known
-        if known.size < size:
-            known = self._closed(file, known, size)
+        if cut:
+            known = self._closed(file, known, cut)
         os.lseek(file, known.size, os.SEEK_SET)
         self._known, self._unread = known, None
         return known
 
-    def _lines(self, stream: Any, known: _Known) -> _Known:
-        known = known._replace(totals=dict(known.totals))
-        return followed(stream, known, _with_entry, self._error)
-
-    def _closed(self, file: int, known: _Known, size: int) -> _Known:
+    def _closed(self, file: int, known: _Known, cut: bytes) -> _Known:
         """Count a line that a crash has cut off as spent, and replace it by a whole one."""
-        os.lseek(file, known.size, os.SEEK_SET)
-        cut = read_exactly(file, size - known.size)
         try:
             found = _CUT.match(cut)
             if found is None:

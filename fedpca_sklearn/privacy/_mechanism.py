@@ -23,8 +23,6 @@ from ._ledger import PrivacyLedger
 from ._private_searches import FIRST, PrivateCenter, PrivateNorm, Shape
 from ._rows import ClippedRows, row_norms
 
-__all__ = ["Mechanism", "PrivacyLeakWarning", "gaussian_cost"]
-
 # Words of 32 bits in the seed of a client.
 _WORDS = 4
 
@@ -249,11 +247,6 @@ class Mechanism(BaseEstimator, ABC):
                 f"{why}: {name} must be known in advance, got {name}={getattr(self, name)!r}."
             )
 
-    def _search_costs(self) -> dict[str, float]:
-        """What the searches of one release cost at most, as mu^2, by name."""
-        budget = self.budget() / self.n_releases
-        return {name: search.share * budget for name, search in self.searches.items()}
-
     def _searches_of(self, n: float, d: int) -> float:
         """What the searches of one release of n rows cost at most, as mu^2."""
         budget = self.budget() / self.n_releases
@@ -367,8 +360,9 @@ class Mechanism(BaseEstimator, ABC):
         lines : list of tuple (name, mu2)
             Their costs add up to ``mu2``.
         """
-        searches = self._search_costs() if math.isfinite(mu2) else {}
-        return [*searches.items(), (None, mu2 - sum(searches.values()))]
+        budget, searches = self.budget() / self.n_releases, self.searches.items()
+        lines = [(name, one.share * budget) for name, one in searches if math.isfinite(mu2)]
+        return [*lines, (None, mu2 - sum(cost for _, cost in lines))]
 
     def _noisy(self, values: np.ndarray, std: float, rng: np.random.Generator) -> np.ndarray:
         """Values with independent noise of a standard deviation."""
@@ -482,18 +476,18 @@ class Mechanism(BaseEstimator, ABC):
             row_norm, of_norm = search.found(norms, X.shape[1], budget, rng)
             terms, spent = replace(terms, row_norm=row_norm), spent + of_norm
         terms = replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
-        return self._second_look(X, terms, rng) if self._shaped(budget) else terms
+        return self._second_look(terms.clipped(X), terms, rng) if self._shaped(budget) else terms
 
     def _shaped(self, budget: float) -> bool:
         """Whether the second moment is released twice, then in the shape of the first release."""
         return self._TWICE and "row_norm" in self.searches and math.isfinite(budget)
 
-    def _second_look(self, X: Any, terms: Terms, rng: np.random.Generator) -> Terms:
-        """Terms with what a first release tells, and what it leaves of the budget."""
-        d = X.shape[1]
+    def _second_look(self, rows: Any, terms: Terms, rng: np.random.Generator) -> Terms:
+        """Terms with what a first release of clipped rows tells, and what it leaves to spend."""
+        d = rows.n_features
         first, second = self._two_products(terms.costs, d)
         terms = replace(terms, costs=first)
-        M = self.noisy_columns(terms.clipped(X), slice(0, d), terms, rng)
+        M = self.noisy_columns(rows, slice(0, d), terms, rng)
         shape = Shape.of(M, self._OFF_DIAGONAL * terms.product_std)
         return replace(terms, costs=second, shape=shape)
 

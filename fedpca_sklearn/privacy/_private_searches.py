@@ -15,8 +15,6 @@ from .._validation.checks import check_number
 from ._gaussian import _Bits
 from ._rows import ClippedRows, row_norms
 
-__all__ = ["PrivacyBoundWarning", "PrivateCenter", "PrivateNorm"]
-
 # ---------------------------------------- the exponential mechanism, drawn exactly
 
 # Binary digits of the parameter of the mechanism behind the point, and what rounding takes off it.
@@ -264,11 +262,7 @@ def losses(of_rows: np.ndarray, norms: np.ndarray, aim: Aim) -> list[int]:
 
 
 def found_norm(
-    of_rows: np.ndarray,
-    bounds: tuple[float, float],
-    aim: Aim,
-    mu2: float,
-    rng: np.random.Generator,
+    of_rows: np.ndarray, bounds: tuple[float, float], aim: Aim, mu2: float, rng: np.random.Generator
 ) -> float:
     """A norm so that the mean weight of the rows is near an aim, found privately."""
     norms = norms_between(bounds)
@@ -497,19 +491,14 @@ class Shape:
         """What rows are multiplied with from the right."""
         return self.directions * self.scales
 
-    def _weights(self, M: np.ndarray, std: float) -> tuple[float, np.ndarray]:
-        """Scale of the first release for the second one's, and weights of its entries."""
-        squares = self.scales**2
-        scale = float(np.trace(M)) / max(float(squares @ self.values), self.std)
-        scale = min(max(scale, 1 / _UNLIKE), _UNLIKE)
-        noise = scale * np.outer(self.scales, self.scales) * self.std
-        return scale, std**2 / (std**2 + noise**2)
-
     def combined(self, M: np.ndarray, std: float) -> np.ndarray:
         """Mean of both releases by the noise of entries, in the coordinates of the second."""
-        scale, weights = self._weights(M, std)
-        first = np.diag(scale * self.scales**2 * self.values)
-        return M + weights * (first - M)
+        squares = self.scales**2
+        scale = float(np.trace(M)) / max(float(squares @ self.values), self.std)
+        scale = min(max(scale, 1 / _UNLIKE), _UNLIKE)  # of the first release for the second one's
+        noise = scale * np.outer(self.scales, self.scales) * self.std
+        weights = std**2 / (std**2 + noise**2)
+        return M + weights * (np.diag(scale * squares * self.values) - M)
 
     def moment(self, M: np.ndarray) -> np.ndarray:
         """A second moment of rows z as one of rows y."""

@@ -84,6 +84,11 @@ class ClippedRows:
         """Number of rows."""
         return self.X.shape[0]
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return self.X.shape[1]
+
     def _blocks(self) -> Iterator[Any]:
         """The rows y: sparse ones about the origin at once, others dense, a block at a time."""
         if sp.issparse(self.X) and self.center is None and self.shape is None:

@@ -17,8 +17,6 @@ from ._mechanism import NOISE, Mechanism
 from ._private_searches import PrivacyBoundWarning, bounds_of
 from ._rows import blocks_about
 
-__all__ = ["ScalerNoise"]
-
 # Parts of the budget for the rounds: the first two have to come near the mean only.
 ROUNDS = 0.15, 0.15, 0.7
 # Lengths for each doubling.

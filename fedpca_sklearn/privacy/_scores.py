@@ -14,8 +14,6 @@ from ._accounts import Accounts, PrivacySpent
 from ._gaussian import DiscreteGaussian
 from ._mechanism import Mechanism, seeds_of
 
-__all__ = ["ScoreCounts", "private_scores"]
-
 # Replaced, a row leaves one cell and comes into another.
 _SENSITIVITY = math.sqrt(2)
 # Half of the width of the plane, in standard deviations of the scores that were released.
@@ -113,7 +111,9 @@ def private_scores(
     scores = np.asarray(estimator.transform(X), dtype=np.float64)[:, at]
     noise, mu2 = DiscreteGaussian(), mechanism.budget() / mechanism.n_releases
     std = _SENSITIVITY / math.sqrt(noise.gaussian_part(mu2, _MOST_CELLS**2))
-    size = _cells(len(scores), std)
+    # so that even counts are above the noise
+    even = math.sqrt(len(scores) / (_ABOVE * std)) if std else math.inf
+    size = int(min(max(even, 2.0), _MOST_CELLS))
     half = _DEVIATIONS * np.sqrt(np.asarray(estimator.explained_variance_, dtype=float)[at])
     first, second = (np.linspace(-end, end, size + 1) for end in half)
     accounts = Accounts()
@@ -121,12 +121,6 @@ def private_scores(
     counts = counted(scores, (first, second))
     noisy = noise.noisy(counts, std, np.random.default_rng(seeds_of(random_state)))
     return ScoreCounts(noisy, (first, second), std, accounts.spent())
-
-
-def _cells(n: int, std: float) -> int:
-    """Cells along an axis so that even counts are above the noise."""
-    even = n / (_ABOVE * std) if std else math.inf
-    return int(min(max(math.sqrt(even), 2.0), _MOST_CELLS))
 
 
 def counted(scores: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

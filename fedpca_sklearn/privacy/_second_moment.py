@@ -20,8 +20,6 @@ from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism, Terms
 from ._rows import ClippedRows
 
-__all__ = ["AnalyzeGauss", "ModSuLQ", "SecondMomentMechanism", "StreamingModSuLQ"]
-
 
 @with_parameters
 class SecondMomentMechanism(Mechanism):
@@ -459,8 +457,7 @@ class ModSuLQ(SecondMomentMechanism):
         G *= std
         return G
 
-    def _noise_cost(self, std, n_features, n_shares):
-        return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)
+    _noise_cost = AnalyzeGauss._noise_cost  # which is that of a second moment's change
 
 
 class StreamingModSuLQ(ModSuLQ):
@@ -552,8 +549,7 @@ class StreamingModSuLQ(ModSuLQ):
         G *= std
         return G
 
-    def _noise_cost(self, std, n_features, n_shares):
-        return self._gaussian_cost(math.sqrt(2), std, n_features**2, n_shares)
+    _noise_cost = ModSuLQ._noise_cost
 
     def summary(self, columns, total, n, terms, max_rank, dtype):
         """Summary of n rows, from their noisy columns and sum; see the base class."""

@@ -266,8 +266,13 @@ def find_by_sums(
     limits, after = limits_by_sums(scales, columns, n_rows)
     if limits.searched:
         return [sizes.mask for sizes in found], after
-    calls = ((s.label, s.Z, V, xi, limits, f.start) for s, f in zip(shards, found, strict=True))
-    return list(local(_outliers, calls)), after
+
+    def outliers(label: Any, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Local work of one client: outliers by new thresholds."""
+        return limits.outliers(Z, V, xi, start)
+
+    calls = ((s.label, s.Z, f.start) for s, f in zip(shards, found, strict=True))
+    return list(local(outliers, calls)), after
 
 
 def limits_by_sums(
@@ -315,13 +320,6 @@ def sizes_of(
     kept = np.where(mask, np.nan, Z)
     logs = _logarithms(kept, coordinates(kept, V)[0] @ V, level, columns)
     return Sizes(start, mask, logs)
-
-
-def _outliers(
-    label: Any, Z: np.ndarray, V: np.ndarray, xi: Any, limits: Limits, start: np.ndarray
-) -> np.ndarray:
-    """Local work of one client: outliers by new thresholds."""
-    return limits.outliers(Z, V, xi, start)
 
 
 def scales_by_sums(federation: Federation, clients: Sequence[Client], d: int) -> Scales:

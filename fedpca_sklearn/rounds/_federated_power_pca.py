@@ -22,18 +22,13 @@ from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed,
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
-from ..federated._private import (
-    privacy_spent,
-    warn_at_the_end,
-)
+from ..federated._private import privacy_spent, warn_at_the_end
 from ..privacy import FedPowerNoise
-from ..privacy._mechanism import Terms, seeds_of
+from ..privacy._mechanism import seeds_of
 from ..summary import Subspace
 from ._power_method import PowerResult, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import AnyClient, Client, PrivateClient, check_private, message_of_noise, terms_of
 from ._robust_sum import RobustSum
-
-__all__ = ["FederatedPowerPCA"]
 
 
 @with_parameters
@@ -162,19 +157,29 @@ class FederatedPowerPCA(ClientsTransformer):
         self._given_basis(d, n_rows)  # before anybody is charged
         plain = self.mechanism is None and not channel.compares_clients
         X = X if plain else in_memory(X)
-        terms = None
-        if self.mechanism is not None:
-            terms = terms_of(self, X, weight, shards)
-        else:
+        clients: Sequence[AnyClient]
+        parts, terms = rows_of(X, weight, shards), None
+        if self.mechanism is None:
             self.__dict__.pop("_accounts", None)
-        clients = self._make_clients(X, weight, shards, terms, rng)
+            clients = list(Federation(self.n_jobs).map(Client.with_rows, parts))
+        else:
+            terms = terms_of(self, X, weight, shards)
+            # one of its own where none is given: the first basis tells about that of the others
+            state = None if self.random_state is None else rng
+            of_all = ((label, X, self.mechanism, terms, seeds_of(state)) for label, X, _ in parts)
+            clients = list(Federation(self.n_jobs).map(PrivateClient.of, of_all))
         start = self._first_basis(d, n_rows, rng)
         labels = [label for label, _ in shards]
         if channel.compares_clients:
             channel.ask(federation, clients, len(start))
         rounds = partial(rounds_of, self)
         while True:
-            mean = self._find_mean(federation, clients, d, terms)
+            released = self.center if terms is None else terms.costs.mean is not None
+            mean = np.zeros(d) if terms is None else terms.origin(d)
+            if self.center and channel.compares_clients:
+                mean = channel.mean()
+            elif released:
+                mean = moments_by_sum(federation, clients)[0]
             found = power_method(
                 federation, clients, mean, start, rounds=rounds, **self._power_parameters()
             )
@@ -194,12 +199,8 @@ class FederatedPowerPCA(ClientsTransformer):
 
     def _power_parameters(self) -> dict[str, Any]:
         """Parameters of the power method."""
-        return {
-            "n_rounds": self.n_rounds,
-            "tol": self.tol,
-            "local_steps": self.local_steps,
-            "krylov": self._krylov(),
-        }
+        own = {name: getattr(self, name) for name in ("n_rounds", "tol", "local_steps")}
+        return {**own, "krylov": self._krylov()}
 
     def _krylov(self) -> bool:
         """Whether the server keeps the space of all rounds."""
@@ -225,27 +226,6 @@ class FederatedPowerPCA(ClientsTransformer):
         self._set_fitted(summary, len(found.basis), n_rows)
         self.n_iter_, self.stop_reason_ = len(found.changes), found.stop_reason
         self.changes_ = np.array(found.changes)
-
-    def _make_clients(
-        self, X: Any, weight: Any, shards: list, terms: Terms | None, rng: np.random.RandomState
-    ) -> Sequence[AnyClient]:
-        federation, parts = Federation(self.n_jobs), rows_of(X, weight, shards)
-        if terms is None:
-            return list(federation.map(Client.with_rows, parts))
-        # a generator of its own where none is given: the first basis tells about that of the others
-        state = None if self.random_state is None else rng
-        calls = ((label, rows, self.mechanism, terms, seeds_of(state)) for label, rows, _ in parts)
-        return list(federation.map(PrivateClient.of, calls))
-
-    def _find_mean(
-        self, federation: Federation, clients: Sequence[AnyClient], d: int, terms: Terms | None
-    ) -> np.ndarray:
-        if self.center and federation.channel.compares_clients:
-            return federation.channel.mean()
-        released = self.center if terms is None else terms.costs.mean is not None
-        if released:
-            return moments_by_sum(federation, clients)[0]
-        return np.zeros(d) if terms is None else terms.origin(d)
 
     def _rank(self, d: int, n_rows: int) -> int:
         """Number of components that exist."""

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, replace
 from functools import partial
+from itertools import count, islice
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import _num_samples
 
 from .._base.fitted import computed, with_callbacks
 from .._base.sources import is_stream
@@ -37,33 +39,6 @@ from ._batch_sums import (
     start_without_outliers,
 )
 from ._queries import Client
-
-__all__ = ["FederatedSubspaceTracker"]
-
-
-class Labels:
-    """Labels of the rows of a call, taken batch by batch: given, or each client in turn."""
-
-    def __init__(self, given: np.ndarray | None, n_clients: int):
-        self.given, self.n_clients, self.n_taken = given, n_clients, 0
-
-    def take(self, start: int, n: int) -> np.ndarray:
-        """Labels of the next n rows, of which the first is row ``start`` of the stream."""
-        if self.given is None:
-            return ((start + np.arange(n)) % self.n_clients).astype(object)
-        new = self.given[self.n_taken :][:n]
-        if len(new) != n:
-            raise ValueError(f"clients must have one label per row, {n - len(new)} are missing.")
-        self.n_taken += n
-        return new
-
-    def check_used(self) -> None:
-        """Raise unless every label had its row."""
-        if self.given is not None and self.n_taken < len(self.given):
-            n, more = len(self.given), len(self.given) - self.n_taken
-            raise ValueError(
-                f"clients must have one label per row, {n} labels are {more} too many."
-            )
 
 
 def shards_of(owners: np.ndarray) -> list[tuple[Any, np.ndarray]]:
@@ -216,8 +191,8 @@ class FederatedSubspaceTracker(STMissTracker):
             return self._process(X, stream, labels)
 
     @contextmanager
-    def _processing(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, Labels]]:
-        """Rows of a call and their labels; it takes all of them or leaves no trace."""
+    def _processing(self, X: Any, clients: Any, stream: Any) -> Iterator[tuple[Any, Iterator]]:
+        """Rows of a call, and their labels one by one; all are taken, or nothing leaves a trace."""
         refuse_dask(self, X)
         if is_stream(X) and clients is not None:
             raise ValueError("clients cannot be given when X is an iterable of batches.")
@@ -229,9 +204,11 @@ class FederatedSubspaceTracker(STMissTracker):
             else:
                 self.communication_ = self.communication_.copy()
             X, clients, self._label_column = split_labels(X, clients, self._label_column)
-            labels = Labels(None if clients is None else labels_of(clients), self.n_clients)
-            yield X, labels
-            labels.check_used()
+            if clients is not None:
+                yield X, iter(labels_of(clients, _num_samples(X)).tolist())
+            else:  # each client in turn
+                first = 0 if stream is None else stream.n_rows
+                yield X, (i % self.n_clients for i in count(first))
         log_fit(self, len(self.clients_))
 
     def _check_X(self, X: Any) -> Any:
@@ -251,11 +228,10 @@ class FederatedSubspaceTracker(STMissTracker):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return replace(super()._start(d), seed=seed)
 
-    def _begin_batch(self, stream: Any, n: int, labels: Labels) -> State:
-        state = super()._begin_batch(stream, n, labels)
-        new = labels.take(stream.n_rows, n)
-        self.clients_ = sorted({*self.clients_, *new.tolist()}, key=label_order)
-        return replace(state, owners=np.concatenate([state.owners, new]))
+    def _begin_batch(self, stream: Any, n: int, labels: Iterator) -> State:
+        state, new = super()._begin_batch(stream, n, labels), list(islice(labels, n))
+        self.clients_ = sorted({*self.clients_, *new}, key=label_order)
+        return replace(state, owners=np.array([*state.owners, *new], dtype=object))
 
     # ---------------------------------------------------------------- a batch by rounds of sums
 

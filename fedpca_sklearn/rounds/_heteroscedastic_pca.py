@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -24,13 +24,11 @@ from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed,
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of
-from ..federated._lack_of_fit import MORE_BY_NOISE, warn_of_weights
+from ..federated._lack_of_fit import warn_of_weights
 from ..summary import Subspace
 from ..summary._projection_mean import rayleigh_ritz
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import Client, Query, Scatter, TimesScatter, Variances
-
-__all__ = ["FederatedHeteroscedasticPCA"]
 
 # Smallest variance of a factor at the start, as a share of the noise.
 _LEAST = 1e-3
@@ -237,9 +235,10 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
             message = federation.sum(ExpectedScores(F, mean, unit), calls, F)
             if message is None:  # nobody took part
                 continue
-            sums = Sums.of(message, len(F))
-            likelihoods.append(sums.log_likelihood)
-            new = sums.factors()
+            left, right = np.split(message[:-1], [F.size])
+            right = right.reshape(len(F), len(F))
+            new = np.linalg.solve((right + right.T) / 2, left.reshape(F.shape))
+            likelihoods.append(float(message[-1]))
             change = float(np.linalg.norm(new - F) / (np.linalg.norm(F) or 1.0))
             if change <= self.tol:
                 break
@@ -285,31 +284,12 @@ def _along_factors(
         m.scatter - float(m.singular_values @ m.singular_values)
         for m in (found, both.truncate(len(V)))
     )
-    if left > MORE_BY_NOISE * least > 0:
+    if least > 0:
         warn_of_weights(left / least)
     return found
 
 
 # -------------------------------------------------------------------- the expectation step
-
-
-class Sums(NamedTuple):
-    """Sums over clients: of rows by scores and of scores, over the noise; and log-likelihood."""
-
-    left: np.ndarray
-    right: np.ndarray
-    log_likelihood: float
-
-    @classmethod
-    def of(cls, message: np.ndarray, k: int) -> Sums:
-        """Read a sum of messages."""
-        d = (len(message) - 1) // k - k
-        parts = np.split(message, [k * d, k * (k + d)])
-        return cls(parts[0].reshape(k, d), parts[1].reshape(k, k), float(message[-1]))
-
-    def factors(self) -> np.ndarray:
-        """Factors that maximise the expected likelihood."""
-        return np.linalg.solve((self.right + self.right.T) / 2, self.left)
 
 
 @dataclass(frozen=True)

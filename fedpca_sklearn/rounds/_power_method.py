@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -27,13 +26,6 @@ _PATIENCE = 100
 _MAX_BLOCKS, _ANY_DIRECTIONS = 8, 64
 
 
-def _calls(
-    federation: Federation, clients: Sequence[AnyClient]
-) -> list[tuple[Any, AnyClient, int]]:
-    """Arguments with which a query is called in the next round."""
-    return [(client.label, client, federation.n_rounds) for client in clients]
-
-
 def _positive(count: float) -> float:
     """Number of rows as received; 1 if noise has made it negative or zero."""
     return float(count) if count > 0 else 1.0
@@ -51,7 +43,7 @@ def awaited_sum(
     """
     sent = query.broadcast if reply is None else reply
     for _ in range(_PATIENCE):
-        total = federation.sum(query, _calls(federation, clients), sent)
+        total = federation.sum(query, [(c.label, c, federation.n_rounds) for c in clients], sent)
         if total is not None:
             return total
     raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
@@ -108,7 +100,7 @@ def power_method(
     block = V
     for _ in rounds(n_rounds):
         query = TimesScatter(block, mean, local_steps)
-        W = federation.sum(query, _calls(federation, clients), block)
+        W = federation.sum(query, [(c.label, c, federation.n_rounds) for c in clients], block)
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue
@@ -119,11 +111,10 @@ def power_method(
             W = W / (float(np.abs(W).max()) or 1.0)
             W += _STAYING * float(np.linalg.norm(W)) * V
             moved = block = linalg.orthonormalised(W)
-            changes.append(_sine(V, moved))
-            V = moved
         else:
             V, moved, block = space.extended(block, W)
-            changes.append(_sine(V, moved))
+        changes.append(_sine(V, moved))
+        V = moved if space is None else V
         # where a client was left out, whoever asked begins again
         if federation.channel.begins_again or changes[-1] <= tol:
             return PowerResult(V, changes, "tol")

@@ -16,7 +16,7 @@ from .._kernels import linalg
 from .._kernels.row_moments import RowMoments, RowsAtHand
 from .._kernels.too_large import too_large
 from .._validation.checks import check_rows
-from ..federated._private import check_all_rows, open_accounts, refuse_weight
+from ..federated._private import charged
 from ..privacy import FedPowerNoise
 from ..privacy._above_noise import edge, noise_message, spike_of_mean
 from ..privacy._mechanism import Terms
@@ -42,21 +42,9 @@ class PrivateClient:
     def of(
         cls, label: Any, rows: Any, mechanism: FedPowerNoise, terms: Terms, seeds: tuple[int, ...]
     ) -> PrivateClient:
-        """Check and clip a client's rows."""
+        """Check and clip a client's rows, and draw the noise of their sum."""
         rows = ClippedRows.of(check_rows(rows), terms.center, terms.row_norm)
-        return cls.released(label, rows, mechanism, terms, seeds)
-
-    @classmethod
-    def released(
-        cls,
-        label: Any,
-        rows: ClippedRows,
-        mechanism: FedPowerNoise,
-        terms: Terms,
-        seeds: tuple[int, ...],
-    ) -> PrivateClient:
-        """A client of clipped rows, which has drawn the noise of their sum."""
-        total = np.zeros(rows.X.shape[1])
+        total = np.zeros(rows.n_features)
         if terms.costs.mean is not None:
             total = mechanism.noisy_sum(rows.sum(), terms, np.random.default_rng([*seeds, 0]))
         return cls(label, rows, mechanism, terms, seeds, total)
@@ -112,18 +100,10 @@ def check_private(pca: Any, mechanism: FedPowerNoise) -> None:
 
 def terms_of(pca: Any, X: Any, weight: Any, shards: list[tuple[Any, Any]]) -> Terms:
     """Bounds and noise of private clients, which are charged for all rounds."""
-    refuse_weight(weight)
     mechanism, d, n_products = pca.mechanism, X.shape[1], pca.n_rounds + 1
-    labels = [label for label, _ in shards]
     costs = mechanism.costs(d, n_products)
     mu2 = mechanism.cost(costs, d, n_products, len(shards))
-    accounts = open_accounts(pca, fresh=True)
-    accounts.check(labels, mechanism, mu2)
-    check_all_rows(X, shards, pca.n_jobs)
-    terms = mechanism.terms(X, costs, len(shards))
-    accounts.charge(labels, mechanism, mu2)
-    pca._accounts = accounts
-    return terms
+    return charged(pca, X, weight, shards, mu2, costs)[1]
 
 
 def message_of_noise(pca: Any, terms: Terms, n_clients: int) -> str | None:

@@ -22,8 +22,6 @@ from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ._queries import Client, TimesScatter, Variances
 
-__all__ = ["RobustSum"]
-
 # Rounding that is allowed: a share of the scatter, above what rows in float32 need, and so many
 # roundings of a mean.
 _SHARE, _ROUNDINGS = 1e-3, 8.0
@@ -162,7 +160,9 @@ class RobustSum(PerfectChannel):
     def taken(self, question: Any, answers: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         """Answers that do not contradict the clients' summaries; see `Channel.taken`."""
         asked = np.flatnonzero(self._shares > 0)
-        typical = typical_variance([self._parts[i] for i in asked], question.mean)
+        parts = [self._parts[i] for i in asked if self._parts[i].n_samples > 0]
+        variances = [_scatter(part, question.mean) / part.n_samples for part in parts]
+        typical = float(np.median(variances)) if variances else 0.0
         for i, answer in zip(asked, answers, strict=True):
             if contradicts(self._parts[i], question, answer, typical):
                 self._shares[i], self.begins_again = 0.0, True
@@ -177,12 +177,6 @@ def _summary(label: Any, client: Client, n_components: int) -> Subspace:
 
 
 # -------------------------------------------------------------------- answers and summaries
-
-
-def typical_variance(parts: Sequence[Subspace], mean: np.ndarray) -> float:
-    """Median of the variances of the rows of clients about a mean; those without rows have none."""
-    variances = [_scatter(part, mean) / part.n_samples for part in parts if part.n_samples > 0]
-    return float(np.median(variances)) if variances else 0.0
 
 
 def contradicts(

@@ -26,8 +26,6 @@ from ..summary._projection_mean import rayleigh_ritz
 from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, started
 from ._vfedpca import VFedPCA
 
-__all__ = ["VerticalFederatedPCA"]
-
 
 def along_left_vectors(
     federation: Federation,
@@ -241,13 +239,12 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             rounds = partial(rounds_of, self)
             with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
                 agreed = method.left_vectors(federation, clients, min(self.n_components, n), rounds)
+                total = Subspace.empty(d, centered=self.center, dtype=X.dtype)
+                total = total._replace(mean=mean, n_samples=float(n))
+                last = Federation(self.n_jobs, log=self.communication_)
+                found = along_left_vectors(last, clients, groups, agreed.vectors, total)
             if agreed.own:
                 self.client_vectors_ = list(agreed.vectors)
-            total = Subspace.empty(d, centered=self.center, dtype=X.dtype)
-            total = total._replace(mean=mean, n_samples=float(n))
-            last = Federation(self.n_jobs, log=self.communication_)
-            with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
-                found = along_left_vectors(last, clients, groups, agreed.vectors, total)
             self._show(found, agreed, groups, n)
         log_fit(self, len(groups))
         return self

@@ -34,8 +34,6 @@ from ._vertical_kernels import (
 from ._vertical_method import finite_rows, started
 from ._vfedpca import VFedPCA
 
-__all__ = ["VerticalFederatedKernelPCA"]
-
 # What "paper" stands for.
 PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative_columns")
 
@@ -255,9 +253,10 @@ class VerticalFederatedKernelPCA(
 
     def _kernels(self, groups: list[np.ndarray]) -> list[Kernel]:
         """Kernel of each client, with the parameters that it has there."""
-        d = sum(map(len, groups))
         own = self.aggregation != "exact" and self.kernel not in ("poly", "sigmoid")
-        return [self._kernel(len(g) if own else d) for g in groups]
+        sizes = [len(g) if own else sum(map(len, groups)) for g in groups]
+        gammas = [1.0 / size if self.gamma is None else self.gamma for size in sizes]
+        return [Kernel(self.kernel, gamma, self.degree, self.coef0) for gamma in gammas]
 
     def _fit_clients(
         self,
@@ -308,20 +307,13 @@ class VerticalFederatedKernelPCA(
         """How clients agree on vectors."""
         return PRINTED if self.aggregation == "paper" else self.aggregation
 
-    def _kernel(self, n_columns: int) -> Kernel:
-        gamma = 1.0 / n_columns if self.gamma is None else self.gamma
-        return Kernel(self.kernel, gamma, self.degree, self.coef0)
-
     def _exact(self, federation, clients, X, rank):
         whole = len(self.landmarks_) == len(X)
         for _ in rounds_of(self, 1):
             C = summed_kernel(federation, clients, None if whole else X)
         negative = whole and has_negative_trace(C, self.center)
-        values, U, offset, turn = (
-            exact_kernel_pca(C, rank, self.center)
-            if whole
-            else nystroem_kernel_pca(C, self.landmarks_, rank, self.center)
-        )
+        pca = exact_kernel_pca if whole else partial(nystroem_kernel_pca, landmarks=self.landmarks_)
+        values, U, offset, turn = pca(C, rank=rank, center=self.center)
         if negative and not values[0]:
             self._warn_of_no_component("no eigenvalue")
         self.n_iter_ = 1

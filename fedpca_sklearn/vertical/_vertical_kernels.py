@@ -195,12 +195,15 @@ def nystroem_kernel_pca(
     F = (C - offset) @ root
     values, V = linalg.eigh_top(F.T @ F, rank)
     values = nonnegligible(values[:rank], floor)
-    inverse = inverse_root(values)
     turn = root @ V[:, :rank] * (values > 0)
-    U = (F @ V[:, :rank]) * inverse
-    flipped = linalg.flip_signs(np.ascontiguousarray(U.T)).T
-    signs = np.where(np.einsum("ij,ij->j", U, flipped) < 0, -1.0, 1.0)
-    return values, flipped, offset, turn * signs
+    U = (F @ V[:, :rank]) * inverse_root(values)
+    signs = fixing_signs(U.T)
+    return values, U * signs, offset, turn * signs
+
+
+def fixing_signs(V: np.ndarray) -> np.ndarray:
+    """Signs, 1 or -1, by which `linalg.flip_signs` multiplies rows."""
+    return np.where(np.einsum("ij,ij->i", V, linalg.flip_signs(V.copy())) < 0, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -310,7 +313,8 @@ def agreed_kernel_pca(
     operators = [client.operator(i, center, of_columns) for i, client in enumerate(clients)]
     n = len(clients[0].rows)
     found, own_values, weights = common_vectors(method, federation, operators, n, rank, rounds)
-    flipped = _with_fixed_signs(found)
+    signs = fixing_signs(found.vectors[0])[:, None]
+    flipped = [(vectors * signs).T for vectors in found.vectors]
     known = list(zip(clients, flipped, weights.T, strict=True))
     calls = [(i, *each, center) for i, each in enumerate(known)]
     offsets, energies = zip(*federation.map(energies_of, calls), strict=True)
@@ -318,20 +322,10 @@ def agreed_kernel_pca(
     if found.own and not federation.gossip.complete:
         total = federation.sum(as_sent, list(enumerate(weights.T)))
     total = np.where(total > 0, total, 1.0)
-    values = federation.sum(as_sent, list(enumerate(energies))) / total
-    values = nonnegligible(values)
+    values = nonnegligible(federation.sum(as_sent, list(enumerate(energies))) / total)
     scale = inverse_root(values) / total
     scorer = AgreedScores(clients, offsets, weights.T, flipped, scale, center)
     return values, own_values, scorer, found
-
-
-def _with_fixed_signs(found: LeftVectors) -> list[np.ndarray]:
-    """Clients' vectors as columns, n x k, with the signs that fix those of the first client's."""
-    first = found.vectors[0]
-    signs = np.where(np.einsum("ij,ij->i", first, linalg.flip_signs(first.copy())) < 0, -1.0, 1.0)
-    if not found.own:
-        return [(first * signs[:, None]).T] * len(found.vectors)
-    return [(vectors * signs[:, None]).T for vectors in found.vectors]
 
 
 def energies_of(
@@ -356,15 +350,13 @@ class AgreedScores:
 
     def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
         """Scores of rows, from one sum over clients."""
+
+        def local(
+            label: int, client: ColumnClient, offset: Any, U: Any, weights: Any
+        ) -> np.ndarray:
+            turn = (U - U.mean(axis=0) * self.center) * weights
+            return (client.local_kernel(X) - offset) @ turn
+
         known = zip(self.clients, self.offsets, self.vectors, self.weights, strict=True)
-        calls = [
-            (i, client, X, offset, (U - U.mean(axis=0) * self.center) * weights)
-            for i, (client, offset, U, weights) in enumerate(known)
-        ]
-        return federation.sum(_local_scores, calls) * self.scale
-
-
-def _local_scores(
-    label: Any, client: ColumnClient, X: np.ndarray, offset: np.ndarray, turn: np.ndarray
-) -> np.ndarray:
-    return (client.local_kernel(X) - offset) @ turn
+        calls = [(i, *of_client) for i, of_client in enumerate(known)]
+        return federation.sum(local, calls) * self.scale

@@ -26,8 +26,6 @@ from ..rounds._queries import Client
 from ..summary import Subspace, merge_subspaces
 from ..summary._updating import updated
 
-__all__ = ["LeftVectorMerge", "LeftVectors", "PowerRounds", "VerticalMethod"]
-
 
 class LeftVectors(NamedTuple):
     """Left vectors that the clients agreed on, with the number of rounds.
@@ -217,14 +215,7 @@ class PowerRounds(VerticalMethod):
         n = clients[0].rows.shape[1]
         V = linalg.orthonormalised(federation.rng.standard_normal((rank, n)))
         found = power_method(
-            federation,
-            clients,
-            np.zeros(n),
-            V,
-            self.n_rounds,
-            self.tol,
-            krylov=True,
-            rounds=rounds,
+            federation, clients, np.zeros(n), V, self.n_rounds, self.tol, krylov=True, rounds=rounds
         )
         if np.isnan(found.changes).all():
             raise ValueError("channel: no client took part in any round.")
@@ -278,8 +269,7 @@ def columns_of(feature_groups: Any, n_features: int, names: Any = None) -> list[
     position = {} if names is None else {name: i for i, name in enumerate(names)}
     groups = [_positions(group, n_features, position) for group in feature_groups]
     count = np.bincount(np.concatenate([*groups, []]).astype(int), minlength=n_features)
-    if not groups or (count != 1).any():
-        wrong = int(np.flatnonzero(count != 1)[0]) if (count != 1).any() else 0
+    for wrong in np.flatnonzero(count != 1):
         raise ValueError(
             f"feature_groups must hold each column once, column {wrong} is held by {count[wrong]}."
         )

@@ -15,8 +15,6 @@ from ..communication import Federation
 from ..communication._federation import Message
 from ._vertical_method import LeftVectors, VerticalMethod, pass_on
 
-__all__ = ["VFedPCA"]
-
 Product = Callable[[np.ndarray], np.ndarray]
 
 
@@ -418,6 +416,5 @@ class VFedPCA(VerticalMethod):
         operators: list[Any] = [
             c if isinstance(c, Operator) else Columns(c.label, len(c.rows), c.rows) for c in clients
         ]
-        return common_vectors(self, federation, operators, clients[0].rows.shape[1], rank, rounds)[
-            0
-        ]
+        n = clients[0].rows.shape[1]
+        return common_vectors(self, federation, operators, n, rank, rounds)[0]

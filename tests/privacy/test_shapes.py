@@ -146,7 +146,7 @@ def test_the_edge_is_that_of_noise_beside_what_was_found():
     """Largest eigenvalue of both releases' noise, in directions that the first cannot tell."""
     shape, _ = a_shape(std=2.0)
     above, turn = n_above(shape.values, shape.std), np.outer(shape.scales, shape.scales)
-    weights = shape._weights(np.diag(shape.scales**2 * shape.values), 1.0)[1]
+    weights = 1 / (1 + (turn * shape.std) ** 2)
     edges = []
     for seed in range(20):
         N, first = noise(D, 1.0, [seed, 0]), noise(D, shape.std, [seed, 1]) * turn

@@ -199,8 +199,8 @@ def test_noise_is_fresh_where_rows_that_waited_come_again():
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
-        ([0] * 79, "clients must have one label per row, 1 are missing"),
-        ([0] * 81, "clients must have one label per row, 81 labels are 1 too many"),
+        ([0] * 79, r"clients must have one label per row, shape \(80,\), got shape \(79,\)"),
+        ([0] * 81, r"clients must have one label per row, shape \(80,\), got shape \(81,\)"),
         ([[0]] * 80, "clients must have one label per row"),
         ([None] * 80, "all integers or all strings"),
         ("of batches", "clients cannot be given when X is an iterable"),
