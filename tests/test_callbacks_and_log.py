@@ -12,7 +12,6 @@ from golden_cases import made
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import FederatedPCA, FederatedPowerPCA, PerfectChannel, StreamingPCA
-from fedpca_sklearn._base import fitted
 
 needs_callbacks = pytest.mark.skipif(
     not hasattr(FederatedPCA, "set_callbacks"), reason="callbacks need scikit-learn 1.9"
@@ -162,18 +161,8 @@ def test_clients_that_are_left_out_are_named(caplog):
 # ------------------------------------------------------------------------------ link to the pages
 
 
-def test_an_estimator_links_to_its_page_if_there_is_an_address(monkeypatch):
-    class Mine(FederatedPCA):
-        pass
-
-    pca, address = FederatedPCA(2), "https://docs.example.org/fedpca"
-    assert fitted.DOCUMENTATION is None
+def test_an_estimator_links_to_no_page_of_others():
+    pca = FederatedPCA(2)
     assert pca._get_doc_link() == ""
     assert "Documentation for" not in pca._repr_html_()
     assert "https://scikit-learn.org" not in pca._repr_html_()
-    monkeypatch.setattr(fitted, "DOCUMENTATION", address)
-    for model in (pca, *map(made, MODELS[3:])):
-        want = f"{address}/generated/fedpca_sklearn.{type(model).__name__}.html"
-        assert model._get_doc_link() == want
-        assert want in model._repr_html_()
-    assert Mine()._get_doc_link() == ""  # classes of others are not on our pages

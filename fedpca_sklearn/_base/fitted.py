@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,6 @@ CALLBACKS = "_skl_callbacks"
 MAX_TASKS = 100
 # A warning that is given when a fit has succeeded: as an error it then loses no result.
 WARNING = "_warning"
-# Base address of the built pages, such as "https://docs.example.org/fedpca". None: there is no
-# public address yet, and displays show no link.
-DOCUMENTATION: str | None = None
 # Methods that read the fitted state. Each works on a view of it, taken once.
 _READERS = (
     "transform",
@@ -142,8 +140,6 @@ class FittedState:
     one object, `Learnt`, that a call replaces.
     """
 
-    _doc_link_module = "fedpca_sklearn"
-
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)  # `set_output` first, so that its names fit its columns
         for name in _READERS:
@@ -219,7 +215,8 @@ class FittedState:
             if learnt is None or (learnt.values is not None and isinstance(own, computed)):
                 return learnt is not None and name in learnt.values
             parameter = getattr(own, "when", None)
-            return parameter is None or _is_given(getattr(self, parameter))
+            value = parameter is None or getattr(self, parameter)
+            return value is not None and value is not False
 
         return [name for name in names if is_there(name)]
 
@@ -233,9 +230,9 @@ class FittedState:
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Table of the attributes in that display."""
-        known, state = _Plain(), as_numpy(self._visible())
+        state = as_numpy(self._visible())
         learnt = state.pop(LEARNT, None)
-        vars(known).update({} if learnt is None else learnt.values or {}, **state)
+        known = SimpleNamespace(**{**((learnt and learnt.values) or {}), **state})
         table = super()._get_fitted_attr_html.__func__(known, doc_link)  # type: ignore[misc]
         table.estimator_class = type(self)
         return table
@@ -315,13 +312,6 @@ class FittedState:
 
     # ---------------------------------------------------------------- scikit-learn
 
-    @property
-    def _doc_link_template(self) -> str:
-        if DOCUMENTATION is None:
-            return ""
-        # where the tables of contents of docs/api.md put the pages
-        return DOCUMENTATION.rstrip("/") + "/generated/fedpca_sklearn.{estimator_name}.html"
-
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of strategies and estimators within by ``merge__fan_in``.
 
@@ -351,10 +341,6 @@ class FittedState:
         return super().set_params(**params)  # type: ignore[misc]
 
 
-class _Plain:
-    """Object with attributes and nothing else."""
-
-
 def _copy_with(estimator: Any, attributes: dict[str, Any]) -> Any:
     """An object of the same class with other attributes, of which no fit is under way."""
     copy = object.__new__(type(estimator))
@@ -365,10 +351,6 @@ def _copy_with(estimator: Any, attributes: dict[str, Any]) -> Any:
 
 def _is_fitted(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
-
-
-def _is_given(parameter: Any) -> bool:
-    return parameter is not None and parameter is not False
 
 
 def as_numpy(state: dict[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class DeviceRows:
 
         In arrays of shape (q, m, d): what q groups of m rows give is to be added up in float64.
         """
-        d, dtype = self.shape[1], np.dtype(dtype)
+        d, dtype, reshape = self.shape[1], np.dtype(dtype), self.namespace.xp.reshape
         vector = self.namespace.array(centre.astype(dtype)) if centre.any() else None
         weights = None if root_w is None else self.namespace.array(root_w.astype(dtype))
         for at in self._slices():
@@ -99,8 +99,8 @@ class DeviceRows:
                 Z = Z if vector is None else Z - vector
                 if weights is not None:
                     w = weights[part][:, None]
-                    Z, w = Z * w, self._in_groups(w, (*shape[:2], 1))
-                yield self._in_groups(Z, shape), w
+                    Z, w = Z * w, reshape(w, (*shape[:2], 1))
+                yield reshape(Z, shape), w
 
     def added_up(self, term: Callable[[Any, Any], Any], *args: Any) -> np.ndarray:
         """Sum over the rows of what a function makes of groups of them, in float64.
@@ -112,23 +112,16 @@ class DeviceRows:
         *args
             Of `about`.
         """
-        return self.namespace.numpy(self.added_up_there(term, *args)).astype(np.float64, copy=False)
-
-    def added_up_there(self, term: Callable[[Any, Any], Any], *args: Any) -> Any:
-        """The same sum, which stays on the device; in float64 if it has that."""
         xp, total = self.namespace.xp, None
         for Z, w in self.about(*args):
             part = xp.sum(term(Z, w), axis=0, dtype=self.namespace.widest)
             total = part if total is None else total + part
-        return total
+        return self.namespace.numpy(total).astype(np.float64, copy=False)
 
     def _slices(self) -> Iterator[slice]:
         n, d = self.shape
         least = _ROWS_OF_FLOAT32
         return slices_of(n, rows_within(d, _ENTRIES_AT_ONCE, least) // least * least)
-
-    def _in_groups(self, Z: Any, shape: tuple[int, ...]) -> Any:
-        return self.namespace.xp.reshape(Z, shape)
 
     def _cast(self, array: Any, dtype: np.dtype) -> Any:
         xp, namespace = self.namespace.xp, self.namespace
@@ -161,23 +154,14 @@ def scatter_and_sums(
     Y: DeviceRows, root_w: np.ndarray | None, centre: np.ndarray, dtype: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """``Z^T Z`` and the weighted sum of ``Y - centre``, whose rows times ``root_w`` are Z."""
-    d = Y.shape[1]
-    found = Y.namespace.numpy(scatter_and_sums_there(Y, root_w, centre, dtype))
-    found = found.astype(np.float64, copy=False)
-    return np.asfortranarray(found[:d]), found[d]
-
-
-def scatter_and_sums_there(
-    Y: DeviceRows, root_w: np.ndarray | None, centre: np.ndarray, dtype: Any
-) -> Any:
-    """Both in an array of d + 1 rows, which stays on the device."""
-    xp = Y.namespace.xp
+    d, xp = Y.shape[1], Y.namespace.xp
 
     def both(Z: Any, w: Any) -> Any:
         sums = xp.sum(Z if w is None else Z * w, axis=1, keepdims=True)
         return xp.concat([xp.matrix_transpose(Z) @ Z, sums], axis=1)
 
-    return Y.added_up_there(both, centre, dtype, root_w)
+    found = Y.added_up(both, centre, dtype, root_w)
+    return np.asfortranarray(found[:d]), found[d]
 
 
 def times_scatter(

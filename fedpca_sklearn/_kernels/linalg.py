@@ -465,7 +465,7 @@ def block_krylov(
     # Vectors are rows: BLAS takes up to twice as long for products with a few long columns.
     Q = np.empty((min(limit, 4 * p + 2 * width), size))
     T = np.zeros((limit, limit))
-    n, new = 0, _orthonormal_rows(rng.standard_normal((width, size)))
+    n, new = 0, orthonormal_columns(rng.standard_normal((width, size)).T).T
     next_look, largest, before = min(p, limit), 0.0, np.empty(0)
     while True:
         m = n + len(new)
@@ -502,14 +502,15 @@ def block_krylov(
         new = known if len(known) else rng.standard_normal((width, size))
         new = new[: limit - m]
         # once more, as what was left may be little beside what was taken off
-        new = _orthonormal_rows(new - (new @ basis.T) @ basis)
+        new = orthonormal_columns((new - (new @ basis.T) @ basis).T).T
         n = m
     p = min(p, m)
     return lam[:p], (S[:, :p].T @ basis).T
 
 
-def _orthonormal_rows(M: np.ndarray) -> np.ndarray:
-    return scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)[0].T
+def orthonormal_columns(M: np.ndarray) -> np.ndarray:
+    """Orthonormal basis of the span of columns, which are destroyed."""
+    return scipy.linalg.qr(M, mode="economic", overwrite_a=True, check_finite=False)[0]
 
 
 def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

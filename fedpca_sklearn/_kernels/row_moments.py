@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dgemm
 
 from .linalg import mirror
-from .rows import scatter_about, scatter_product, sum_of_rows
+from .rows import columns_about, scatter_product, sum_of_rows
 from .scatter import row_scatter
 from .sizes import row_slices
 from .too_large import too_large
@@ -198,35 +197,7 @@ MOST_COLUMNS = 2048
 _LEAST_ENTRY, _NOISE = 2.0**-60, 2.0**-40
 
 
-class RowMoments(ABC):
-    """What questions about first and second moments of rows are answered from."""
-
-    n_samples: float
-
-    @property
-    @abstractmethod
-    def total(self) -> np.ndarray:
-        """Weighted sum of the rows, of shape (d,)."""
-
-    @cached_property
-    def own_scatter(self) -> float:
-        """Weighted sum of the squared distances of rows from their own mean."""
-        return self.scatter_about(self.total / self.n_samples)
-
-    @abstractmethod
-    def deviation(self, mean: np.ndarray) -> np.ndarray:
-        """Weighted sum of the differences of rows from a mean."""
-
-    @abstractmethod
-    def scatter_about(self, mean: np.ndarray) -> float:
-        """Weighted sum of the squared distances of rows from a mean."""
-
-    @abstractmethod
-    def products(self, mean: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """``V`` of shape (k, d) times the scatter matrix of the rows about a mean."""
-
-
-class RowsAtHand(RowMoments):
+class RowsAtHand:
     """Moments of rows in this process, computed from the rows when they are asked for."""
 
     def __init__(self, X: Any, weight: np.ndarray | None = None):
@@ -235,7 +206,7 @@ class RowsAtHand(RowMoments):
             self.X, self.weight = with_weight(X, weight)
 
     @cached_property
-    def n_samples(self) -> float:  # type: ignore[override]
+    def n_samples(self) -> float:
         """Number or weight of the rows."""
         return float(self.X.shape[0] if self.weight is None else self.weight.sum())
 
@@ -246,20 +217,25 @@ class RowsAtHand(RowMoments):
             raise too_large("sum of products", weight=self.weight)
         return sum_of_rows(self.X, self.weight)
 
+    @cached_property
+    def own_scatter(self) -> float:
+        """Weighted sum of the squared distances of rows from their own mean."""
+        return self.scatter_about(self.total / self.n_samples)
+
     def deviation(self, mean: np.ndarray) -> np.ndarray:
         """Weighted sum of the differences of rows from a mean."""
         return sum_of_rows(self.X, self.weight) - self.n_samples * mean
 
     def scatter_about(self, mean: np.ndarray) -> float:
         """Weighted sum of the squared distances of rows from a mean."""
-        return scatter_about(self.X, mean, self.weight)
+        return float(columns_about(self.X, mean, self.weight).sum())
 
     def products(self, mean: np.ndarray, V: np.ndarray) -> np.ndarray:
         """``V`` times the scatter matrix of the rows about a mean, in O(n d k) time."""
         return scatter_product(self.X, mean, V, self.weight)
 
 
-class SiteMoments(RowMoments):
+class SiteMoments:
     """Number, mean and scatter matrix of the rows of a site, about their own mean.
 
     Up to `MOST_COLUMNS` columns nothing else is kept. With more, products of the rows about their
@@ -318,6 +294,11 @@ class SiteMoments(RowMoments):
         """Sum of the rows."""
         return self.n_samples * self.mean
 
+    @property
+    def own_scatter(self) -> float:
+        """Sum of the squared distances of rows from their own mean."""
+        return self.scatter_about(self.mean)
+
     def deviation(self, mean: np.ndarray) -> np.ndarray:
         """Sum of the differences of rows from a mean."""
         return self.n_samples * self._gap(mean)
@@ -344,16 +325,20 @@ class SiteMoments(RowMoments):
         return (self._shift - mean) + self._offset
 
 
+# What questions about first and second moments of rows are answered from.
+RowMoments: TypeAlias = RowsAtHand | SiteMoments
+
+
 class _HiddenScatter:
     """Scatter matrix of rows of many columns, of which products are told with noise."""
 
     def __init__(self, X: Any, weight: np.ndarray | None, n: float):
         self._X, self._weight = X, weight
         self.mean = sum_of_rows(X, weight) / n
-        self._squares = _column_scatter(X, self.mean, weight)
+        self._squares = columns_about(X, self.mean, weight)
         # sparse rows are centred after the product, which is rounded as they are
         about = np.zeros(X.shape[1]) if sp.issparse(X) else self.mean
-        self._roots = np.sqrt(_column_scatter(X, about, weight))
+        self._roots = np.sqrt(columns_about(X, about, weight))
         self._key = _digest_of_rows(X, weight)
 
     def diagonal(self) -> np.ndarray:
@@ -375,20 +360,6 @@ def with_weight(X: Any, weight: np.ndarray) -> tuple[Any, np.ndarray]:
     """Rows with weight, if there are any: others are as absent, whatever they hold."""
     there = weight > 0
     return (X, weight) if there.all() or not there.any() else (X[there], weight[there])
-
-
-def _column_scatter(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Weighted sum of the squared differences from the mean, by column."""
-    w = np.ones(X.shape[0]) if weight is None else weight
-    if sp.issparse(X):
-        X = sp.csr_array(X, dtype=np.float64)
-        squares = np.asarray(w @ X.power(2)).ravel() - w.sum() * mean**2
-        return np.maximum(squares, 0.0)
-    squares = np.zeros(X.shape[1])
-    for rows in row_slices(*X.shape):
-        Z = X[rows] - mean
-        squares += w[rows] @ (Z * Z)
-    return squares
 
 
 def _digest_of_rows(X: Any, weight: np.ndarray | None) -> bytes:

@@ -288,21 +288,21 @@ def scatter_product(
     return result
 
 
-def scatter_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> float:
-    """Weighted sum of the squared distances of rows to a mean."""
-    n = X.shape[0]
+def columns_about(X: Any, mean: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Weighted sum of the squared differences from a mean, of each column."""
     if isinstance(X, DeviceRows):
         root_w = None if weight is None else np.sqrt(weight)
-        return float(sums_and_squares(X, mean, np.float64, root_w)[1].sum())
-    w = np.ones(n) if weight is None else weight
+        return sums_and_squares(X, mean, np.float64, root_w)[1]
+    w = np.ones(X.shape[0]) if weight is None else weight
     if sp.issparse(X):
         X, mean = centred_where_full(X, mean)
-        squares = sp.csr_array(entries_once(X), dtype=np.float64).power(2).sum(axis=1)
-        return float(w @ squares - 2 * (w @ X) @ mean + w.sum() * (mean @ mean))
-    total = 0.0
+        squares = sp.csr_array(entries_once(X), dtype=np.float64).power(2)
+        found = w @ squares - 2 * (w @ X) * mean + w.sum() * mean**2
+        return np.asarray(found).clip(0)
+    total = np.zeros(X.shape[1])
     for rows in row_slices(*X.shape):
         Z = X[rows] - mean
-        total += float(w[rows] @ np.einsum("ij,ij->i", Z, Z))
+        total += w[rows] @ np.square(Z, out=Z)
     return total
 
 

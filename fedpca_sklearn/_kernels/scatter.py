@@ -19,8 +19,6 @@ from .device_rows import DeviceRows, in_memory, scatter_and_sums
 from .linalg import DeflatedParts, eigh_top, top_of_scatter
 from .rows import sums_in_groups
 from .sizes import (
-    NARROW,
-    NARROW_OF_FLOAT32,
     row_slices,
     rows_moved,
     rows_of_scatter,
@@ -34,8 +32,6 @@ from .threads import in_shares, usable_threads
 _SAMPLE = 128
 # Multiplications of rows that threads share.
 _WORK_OF_THREADS = 2**26
-# Rows of few columns that are multiplied at once, where they need not be copied.
-_ROWS_AT_ONCE = 4096
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
 LOST = 8.0
 
@@ -228,14 +224,10 @@ def _products_of(
     as_it_is = (
         not shift.any() and not twice and root_w is None and Y.dtype == dtype and deflation is None
     )
-    by_numpy = not alone or d <= (NARROW if exact else NARROW_OF_FLOAT32)
-    in_cache = rows_of_scatter(d, dtype.itemsize, alone)
-    in_order = isinstance(Y, np.ndarray) and Y.flags.c_contiguous
-    at_once = as_it_is and in_order and d <= NARROW
-    step = min(n, max(in_cache, _ROWS_AT_ONCE) if at_once else in_cache)
+    step = min(n, rows_of_scatter(d, dtype.itemsize, alone))
     space = None if as_it_is else np.empty((step, d), dtype)
     G, sums = np.zeros((d, d), order="F"), np.zeros(d)
-    product = np.empty((d, d), dtype) if by_numpy else G
+    product = G if alone else np.empty((d, d), dtype)
     shift, offset = shift.astype(kind, copy=False), offset.astype(kind, copy=False)
     ones, unit = np.ones((step, 1), dtype), 1.0
     if root_w is not None:  # in which sums of tiny weights do not underflow
@@ -265,7 +257,7 @@ def _products_of(
                     sums += unit * (w.T @ some if exact else sums_in_groups(w, some))[0]
                     if parts is not None:
                         parts.take_off(some)
-            if by_numpy:
+            if not alone:
                 G += np.matmul(Z.T, Z, out=product).T  # in the order of G
             elif dtype == np.float32:
                 G += ssyrk(1.0, Z.T, lower=1)

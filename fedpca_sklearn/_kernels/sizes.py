@@ -32,12 +32,9 @@ DENSE_SHARE = 0.12
 
 # Columns up to which a chunk of rows of a scatter matrix has so many entries, 512 kB of float64;
 # and the rows of one of more columns. Powers of two take a tenth longer in some kernels of BLAS.
-NARROW = 128
+_NARROW = 128
 _CHUNK_ENTRIES = 2**16
 _ROWS_OF_CHUNK = 192
-# Columns of float32 up to which numpy's product of a matrix with itself takes less time than the
-# symmetric one of scipy's BLAS, although it fills both triangles; of float64 up to NARROW.
-NARROW_OF_FLOAT32 = 800
 # Rows of a chunk in float32.
 _ROWS_OF_FLOAT32 = 4096
 
@@ -156,7 +153,7 @@ def rows_of_scatter(n_features: int, itemsize: int, alone: bool = True) -> int:
     They stay in cache, unless several threads add whole products to their own matrices. Products of
     float32 are added up in float64 after some more of them.
     """
-    narrow = n_features <= NARROW
+    narrow = n_features <= _NARROW
     of_chunk = _ROWS_OF_CHUNK if alone else _ROWS_OF_THREAD
     rows = rows_within(n_features, _CHUNK_ENTRIES) if narrow else of_chunk
     return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
@@ -175,9 +172,9 @@ def threads_of_scatter(n_rows: float, n_features: int, usable: int) -> int:
     return int(max(min(usable, most, n_rows // _LEAST_ROWS_OF_THREAD), 1))
 
 
-def rows_of_qr(n_features: int) -> int:
-    """Rows that Householder's QR takes at once beside a d x d triangle."""
-    return max(64, 2 * n_features)
+def rows_of_qr(n_features: int, k: int) -> int:
+    """Rows that Householder's QR takes at once beside a d x d triangle, k of them from before."""
+    return max(64, 2 * n_features, k + 2)
 
 
 def columns_at_once(n_rows: int, itemsize: int) -> int:
@@ -212,7 +209,7 @@ def peak_bytes(
         before = square * past if k == d else itemsize * k * d * past
         n_threads = threads_of_scatter(block_size, d, n_threads)
         rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
-        product = itemsize * d * d if n_threads > 1 or itemsize == 4 or d <= NARROW else 0
+        product = itemsize * d * d if n_threads > 1 or itemsize == 4 else 0
         of_thread = itemsize * (d + 1) * rows + product + 2**15
         if itemsize == 4:  # parts along some directions
             of_thread += min(rows, rows_moved(d)) * (itemsize * d + 12 * MOST_APART)

@@ -125,7 +125,7 @@ class SparseBlock(Block):
         return np.concatenate([P, (self.correction @ B)[None]])
 
     def reduce(self, max_rank, choose_rank=None, past_scatter=0.0, solver="auto", n_certain=None):
-        """Return ``(V, s)``; see `Block.reduce`. ``solver`` is ignored."""
+        """Return ``(V, s)``; see `DenseBlock.reduce`. ``solver`` is ignored."""
         k, R, m = self.k, self.n_rows, self.m
         if self.d <= R and max_rank == self.d <= MAX_EXACT_DIMENSION:
             return self._by_qr(max_rank, choose_rank, past_scatter)
@@ -166,7 +166,7 @@ class SparseBlock(Block):
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
     def scatter_of_new(self, dtype, deflation=None):
-        """See `Block.scatter_of_new`; always in float64."""
+        """See `DenseBlock.scatter_of_new`; always in float64."""
         G, mu = self._scatter_matrix(), self.local_mean
         if self.correction is not None:
             G = add_row(G, self.correction)

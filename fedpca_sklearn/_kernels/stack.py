@@ -20,9 +20,8 @@ Krylov: for large sparse blocks, where products with ``Y`` are cheap and the Gra
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -164,7 +163,7 @@ def count_kept(s: np.ndarray, max_rank: int, choose_rank: RankChoice | None, sca
     return p if choose_rank is None else max(0, min(p, choose_rank(s, scatter)))
 
 
-class Block(ABC):
+class Block:
     """Base of the blocks: past summary, new rows, weights and means.
 
     ``shift`` is a vector near the block's mean, the old mean where there is one; ``offset`` is the
@@ -219,40 +218,6 @@ class Block(ABC):
         rest = self.low + (self.n_block / self.n_total) * (self.offset - self.low)
         mean = self.shift + rest
         return mean, (self.shift - mean) + rest
-
-    @abstractmethod
-    def reduce(
-        self,
-        max_rank: int,
-        choose_rank: RankChoice | None = None,
-        past_scatter: float = 0.0,
-        solver: str = "auto",
-        n_certain: int | None = None,
-    ) -> Found:
-        """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
-
-        Parameters
-        ----------
-        max_rank : int
-            Bound on the directions kept.
-        choose_rank : callable, default=None
-            Chooses how many from the singular values and the scatter.
-        past_scatter : float
-        solver : {"auto", "gram", "qr"}
-            Of dense blocks.
-        n_certain : int, default=None
-            The first so many directions matter, the others are reserves. None: all matter.
-        """
-
-    @abstractmethod
-    def scatter_of_new(
-        self, dtype: np.dtype, deflation: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Lower triangle of the scatter of all but V, and the energy lost by column.
-
-        None where it is not finite. Products are in ``dtype``; parts along ``deflation`` are
-        multiplied by themselves.
-        """
 
     def _leading(
         self,
@@ -326,8 +291,27 @@ class DenseBlock(Block):
     def _chunks(self, n_columns: int) -> list[slice]:
         return list(slices_of(self.d, n_columns))
 
-    def reduce(self, max_rank, choose_rank=None, past_scatter=0.0, solver="auto", n_certain=None):
-        """Return ``(V, s)``; see `Block.reduce`."""
+    def reduce(
+        self,
+        max_rank: int,
+        choose_rank: RankChoice | None = None,
+        past_scatter: float = 0.0,
+        solver: str = "auto",
+        n_certain: int | None = None,
+    ) -> Found:
+        """Return ``(V, s)`` of the updated summary and set ``column_scatter``.
+
+        Parameters
+        ----------
+        max_rank : int
+            Bound on the directions kept.
+        choose_rank : callable, default=None
+            Chooses how many from the singular values and the scatter.
+        past_scatter : float
+        solver : {"auto", "gram", "qr"}
+        n_certain : int, default=None
+            The first so many directions matter, the others are reserves. None: all matter.
+        """
         for precision in (
             self._precisions(max_rank, choose_rank, n_certain) if solver != "qr" else ()
         ):
@@ -413,39 +397,29 @@ class DenseBlock(Block):
 
         Where BLAS has several threads, Python has as many, and BLAS one in each.
         """
-        n_threads = min(usable_threads(), self.m // _ROWS_OF_THREAD)
-        with single_blas_thread():
-            return self._by_passes(max_rank, n_certain, max(n_threads, 1))
-
-    def _by_passes(self, max_rank, n_certain, n_threads):
+        n_threads = max(min(usable_threads(), self.m // _ROWS_OF_THREAD), 1)
         kind = (self.n_block, self.center, self.V.dtype)
         rows = self._passes(self.Y, self.root_w, *kind, n_threads=n_threads)
-        rows.moments()
-        self._centre(rows.shift, rows.offset)
-        self.column_scatter = rows.squares
-        past = self.V * self.s[:, None]
-        if self.has_correction:
-            correction = self.correction_scale * self.gap
-            self.column_scatter = self.column_scatter + correction**2
-            past = np.concatenate([past, correction[None]])
-        if not math.isfinite(self.scatter):
-            return None
-        found = leading_by_passes(rows, past, max_rank, n_certain)
-        if found is None:
-            return None
-        return found[0].astype(self.V.dtype, copy=False), found[1]
+        with single_blas_thread():
+            rows.moments()
+            self._centre(rows.shift, rows.offset)
+            self.column_scatter = rows.squares
+            past = self.V * self.s[:, None]
+            if self.has_correction:
+                correction = self.correction_scale * self.gap
+                self.column_scatter = self.column_scatter + correction**2
+                past = np.concatenate([past, correction[None]])
+            if not math.isfinite(self.scatter):
+                return None
+            found = leading_by_passes(rows, past, max_rank, n_certain)
+        return None if found is None else (found[0].astype(self.V.dtype, copy=False), found[1])
 
-    def stack(self, order: Literal["C", "F"] | None = None, dtype: Any = np.float64) -> np.ndarray:
-        """The whole scaled stack, in the given order of memory.
-
-        By default its longer side is contiguous, as LAPACK's QR wants it.
-        """
+    def stack(self) -> np.ndarray:
+        """The whole scaled stack, whose longer side is contiguous, as LAPACK's QR wants it."""
         n, d = self.n_rows, self.d
-        M = np.empty((n, d), dtype=dtype, order=order or ("F" if n >= d else "C"))
-        M = self._fill(M, slice(0, d), True)
-        new = M[self.k :]
-        self.column_scatter = squares_of_columns(new)
-        if dtype == np.float64 and not math.isfinite(self.scatter):
+        M = self._fill(np.empty((n, d), order="F" if n >= d else "C"), slice(0, d), True)
+        self.column_scatter = squares_of_columns(M[self.k :])
+        if not math.isfinite(self.scatter):
             raise too_large("sum of squares", weight=self.w)
         M[: self.k] *= self.s[:, None]
         return M
@@ -464,8 +438,14 @@ class DenseBlock(Block):
         certificate |= precision._asdict()
         return self._leading(G, max_rank, choose_rank, past_scatter, **certificate)
 
-    def scatter_of_new(self, dtype, deflation=None):
-        """See `Block.scatter_of_new`."""
+    def scatter_of_new(
+        self, dtype: np.dtype, deflation: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Lower triangle of the scatter of all but V, and the energy lost by column.
+
+        None where it is not finite. Products are in ``dtype``; parts along ``deflation`` are
+        multiplied by themselves.
+        """
         rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype, deflation)
         self._centre(rows.shift, rows.offset)
         G = rows.G
@@ -484,16 +464,11 @@ class DenseBlock(Block):
             self.shift, self.offset = shift, offset
 
     def _by_qr(self, max_rank, choose_rank, past_scatter):
-        whole = self.n_rows <= self._rows_of_qr and not sp.issparse(self.Y)
+        whole = self.n_rows <= rows_of_qr(self.d, self.k) and not sp.issparse(self.Y)
         M = self.stack() if whole else self._triangle()
         scatter = past_scatter + self.scatter
         V, s = top_right_singular(M, lambda s: count_kept(s, max_rank, choose_rank, scatter))
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
-
-    @property
-    def _rows_of_qr(self) -> int:
-        """Rows that Householder's QR takes at once, where the stack has more rows than columns."""
-        return max(rows_of_qr(self.d), self.k + 2)
 
     def _triangle(self) -> np.ndarray:
         """R factor of the stack, some rows at a time."""
@@ -501,7 +476,7 @@ class DenseBlock(Block):
             self._centre(*mean_in_two_parts(self.Y, self.root_w, self.n_block))
         self.column_scatter = np.zeros(self.d)
         R = triangle(np.zeros((0, self.d)), self.V * self.s[:, None])
-        for rows in slices_of(self.m, self._rows_of_qr):
+        for rows in slices_of(self.m, rows_of_qr(self.d, self.k)):
             Z = np.subtract(dense(self.Y[rows]), self.shift, dtype=np.float64)
             Z -= self.offset
             if self.root_w is not None:

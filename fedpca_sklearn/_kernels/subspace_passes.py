@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.linalg
 
 from . import linalg
 from .device_rows import in_memory, sums_and_squares, times_scatter
-from .linalg import energy_of_underflow, flip_signs, orthonormalised
+from .linalg import energy_of_underflow, flip_signs, orthonormal_columns, orthonormalised
 from .rows import product_with
 from .scatter import guessed_mean
 from .sizes import rows_of_product, rows_within, slices_of, step_of_passes, vectors_of_passes
@@ -276,7 +275,7 @@ def _start(rows: RowsOfPasses, past: np.ndarray, max_rank: int, b: int) -> np.nd
     S = rows.sample_below(past, step, unit)
     W = _leading_roughly(S @ S.T, b - _AT_RANDOM)
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))
-    return _orthonormal(np.hstack([(S.T @ W).astype(np.float64), others]))
+    return orthonormal_columns(np.hstack([(S.T @ W).astype(np.float64), others]))
 
 
 def _leading_roughly(G: np.ndarray, b: int) -> np.ndarray:
@@ -286,15 +285,11 @@ def _leading_roughly(G: np.ndarray, b: int) -> np.ndarray:
     """
     W = np.random.default_rng(0).standard_normal((len(G), b + _MORE)).astype(G.dtype)
     for _ in range(_POWERS // 2):
-        W = _orthonormal(G @ (G @ W))
+        W = orthonormal_columns(G @ (G @ W))
     return W @ np.linalg.eigh(W.T @ (G @ W))[1][:, -b:]
-
-
-def _orthonormal(M: np.ndarray) -> np.ndarray:
-    return scipy.linalg.qr(M, mode="economic", overwrite_a=True, check_finite=False)[0]
 
 
 def _orthonormal_to(basis: np.ndarray, M: np.ndarray) -> np.ndarray:
     """Orthonormal vectors of the span of columns, orthogonal to those of a basis."""
-    M = _orthonormal(M - basis @ (basis.T @ M))
+    M = orthonormal_columns(M - basis @ (basis.T @ M))
     return orthonormalised((M - basis @ (basis.T @ M)).T).T  # twice is enough

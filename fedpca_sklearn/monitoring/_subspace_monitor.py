@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.fitted import FittedState, as_numpy
+from .._base.fitted import as_numpy
 from .._validation.intervals import Interval, allowed, with_parameters
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
@@ -165,9 +165,6 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
 
     __metadata_request__fit = {"clients": True, "times": True}
     __metadata_request__partial_fit = {"clients": True, "times": True}
-
-    _doc_link_module = FittedState._doc_link_module
-    _doc_link_template = FittedState._doc_link_template
 
     estimator: Any = allowed(HasMethods(["fit"]))
     _: KW_ONLY

@@ -48,7 +48,7 @@ from ..summary import Subspace
 from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._refinement import Refinement, local_products, products_of
 from ..summary._updating import updated_by_block
-from ._forgetting import CAME_WITHOUT_TIMES, duration_of, newest_and_shares, times_of_rows
+from ._forgetting import CAME_WITHOUT_TIMES, duration_of, shares_left, times_of_rows
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -172,12 +172,13 @@ def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> 
 
 def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.datetime64, Any]:
     """A state with the weight left of it, the latest time, and the weights of rows."""
-    before = None if state is None else state.last_time
     half_life: Any = duration_of(pca.half_life)
-    newest, left, past = newest_and_shares(half_life, times, before)
-    if state is not None:
+    newest, before = times.max(), None if state is None else state.last_time
+    if state is not None and before is not None:
+        newest = np.maximum(newest, before)
+        past = float(shares_left(before, newest, half_life))
         state = replace(state, subspace=state.subspace.decay(past))
-    return state, newest, left
+    return state, newest, shares_left(times, newest, half_life)
 
 
 def _kind_of(rows: Any) -> dict[str, bool]:
@@ -339,9 +340,7 @@ class Stream(NamedTuple):
     def with_rows(self, X: Any, times: Any) -> Stream | None:
         """The stream with few rows; None if they need another check than that of their numbers."""
         state, buffer, unchecked = self
-        if not unchecked or buffer is None:
-            return None
-        if not buffer.takes(X, times, unchecked):
+        if not unchecked or buffer is None or not buffer.takes(X, times, unchecked):
             return None
         return Stream(state, buffer.with_rows(X, times), unchecked)
 

@@ -132,18 +132,6 @@ def _refuse_periods(times: np.ndarray) -> None:
             )
 
 
-def newest_and_shares(
-    half_life: np.timedelta64, times: np.ndarray, before: np.datetime64 | None
-) -> tuple[np.datetime64, np.ndarray, float]:
-    """Newest time so far, and the shares of weight left of rows of some times and of those before.
-
-    ``before`` is the newest time of the rows before, None where there are none.
-    """
-    newest = times.max() if before is None else np.maximum(times.max(), before)
-    past = 0.0 if before is None else float(shares_left(before, newest, half_life))
-    return newest, shares_left(times, newest, half_life), past
-
-
 def shares_left(times: Any, now: np.datetime64, half_life: np.timedelta64) -> Any:
     """Share of its weight that is left of a row of each time."""
     return np.exp2(-((now - times) / half_life))

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -113,19 +113,12 @@ def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     return U @ Vt
 
 
-class Times(NamedTuple):
-    """Times of the rows of a call, and the number of rows before it."""
-
-    times: np.ndarray
-    n_before: int
-
-
-def _times_of_call(tracker: Any, times: Any, X: Any, stream: Any) -> Times | None:
-    """Times of the rows of a call, if the half-life is one."""
+def _times_of_call(tracker: Any, times: Any, X: Any, stream: Any) -> tuple[np.ndarray, int] | None:
+    """Times of the rows of a call, if the half-life is one, and the number of rows before it."""
     if times is None and tracker.half_life is None:
         return None
     found = times_of_rows(tracker.half_life, times, X)
-    return None if found is None else Times(found, 0 if stream is None else stream.n_rows)
+    return None if found is None else (found, 0 if stream is None else stream.n_rows)
 
 
 @with_callbacks
@@ -326,14 +319,15 @@ class Tracker(BlockTransformer):
         basis = self._basis(state)
         return Tracked(state, False, basis, np.zeros((len(basis),) * 2), 0.0, Features.empty(d))
 
-    def _begin_batch(self, stream: Any, n: int, labels: Times | None) -> Tracked:
+    def _begin_batch(self, stream: Any, n: int, labels: tuple[np.ndarray, int] | None) -> Tracked:
         state = stream.state
         if labels is None:
             return replace(state, clock=NO_TIMES)
         if stream.n_rows and state.clock.newest is None:
             raise ValueError(CAME_WITHOUT_TIMES)
-        start = stream.n_rows - labels.n_before
-        return replace(state, clock=state.clock.with_more(labels.times[start : start + n]))
+        times, n_before = labels
+        start = stream.n_rows - n_before
+        return replace(state, clock=state.clock.with_more(times[start : start + n]))
 
     def _fading(self, before: Tracked, m: int) -> Fading:
         """How the next m rows fade."""

@@ -218,10 +218,6 @@ class Layout:
         sizes = PREFIX.size, self.header.size, sum(arrays), numbers["labels"], CHECKSUM.size
         return sum(sizes)
 
-    def most_labels(self, numbers: dict[str, Any]) -> int:
-        """The most bytes that labels take."""
-        return max_bytes_of_labels(min(numbers["d"], MAX_NAMES), numbers["sites"])
-
     def read_labels(self, data: memoryview, numbers: dict[str, Any]) -> dict[str, Any]:
         """What the labels tell."""
         found = decode_labels(data, min(numbers["d"], MAX_NAMES), numbers["sites"])
@@ -330,7 +326,7 @@ def _check_sizes(layout: Layout, flags: int, numbers: dict[str, Any], size: int)
     expected = layout.size(flags, numbers)
     if size != expected:
         raise ValueError(f"{layout.corrupt}: its header announces {expected} bytes, got {size}.")
-    if n_labels > layout.most_labels(numbers):
+    if n_labels > max_bytes_of_labels(min(d, MAX_NAMES), numbers["sites"]):
         raise ValueError(
             f"{layout.corrupt}: {n_labels} bytes of labels are too many for {d} features and "
             f"{numbers['sites']} sites."

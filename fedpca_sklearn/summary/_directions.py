@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -61,17 +62,12 @@ def _merge_qr(parts, corrections, cut):
 
 
 def _merge_gram(parts, corrections, cut, fallback=False):
-    """Eigenvectors of the small side of the stack's Gram matrix."""
+    """Eigenvectors of the small side of the stack's Gram matrix, or else QR as ``fallback``."""
     M = stack(parts, corrections)
     d = M.shape[1]
     block = DenseBlock(np.zeros((0, d)), np.zeros(0), np.zeros(d), 0.0, M, None, False)
     choose_rank = None if cut.fraction is None else cut
     return block.reduce(cut.max_rank, choose_rank, solver="auto" if fallback else "gram")
-
-
-def _merge_auto(parts, corrections, cut):
-    """The Gram method, with QR where its certificate fails."""
-    return _merge_gram(parts, corrections, cut, fallback=True)
 
 
 def _merge_orthogonal(parts, corrections, cut):
@@ -109,7 +105,7 @@ def _merge_orthogonal(parts, corrections, cut):
 
 
 MERGE_METHODS: dict[str, Callable] = {
-    "auto": _merge_auto,
+    "auto": partial(_merge_gram, fallback=True),
     "gram": _merge_gram,
     "qr": _merge_qr,
     "svd": _merge_svd,

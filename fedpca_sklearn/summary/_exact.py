@@ -471,8 +471,3 @@ def added(
         if not whole.judge(n_certain, known, energy, 0.0, np.dtype(np.float64)):
             return None
     return whole
-
-
-def holds_scatter(summary: Any) -> bool:
-    """Whether a summary holds a scatter matrix, of which directions are found when read."""
-    return isinstance(summary._leading, ScatterMatrix)

@@ -18,13 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.linalg import triangle
-from .._kernels.rows import entries_once
+from .._kernels.rows import columns_about, entries_once
 from .._kernels.sizes import (
     EXACT_ORDER,
     FEW_ROWS,
     SMALL_DIMENSION,
     passes_pay,
-    row_slices,
     scatter_pays,
 )
 from .._validation.checks import is_integer
@@ -175,10 +174,7 @@ def _deviations(summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.n
     rows, w = entries_once(rows), np.ones(rows.shape[0]) if weight is None else weight
     n, n_before, before = float(w.sum()), summary.n_samples, summary.mean
     mean = np.asarray(w @ rows).ravel() / n
-    if sp.issparse(rows):
-        new = np.maximum(w @ rows.power(2) - n * mean**2, 0)
-    else:
-        new = sum(w[at] @ np.square(rows[at] - mean) for at in row_slices(*rows.shape))
+    new = columns_about(rows, mean, weight)
     shift = (mean - before) * (n / (n + n_before))
     scatter = scatter_of_columns(summary) + new + shift * (mean - before) * n_before
     return deviations(scatter, before + shift, n + n_before)

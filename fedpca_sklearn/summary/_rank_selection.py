@@ -257,7 +257,7 @@ def _minka_components(subspace: Subspace) -> int:
         )
     spectrum = np.zeros(d)
     spectrum[: subspace.n_components] = subspace.explained_variance
-    return minka_rank(spectrum, n)
+    return 1 if d == 1 else 1 + int(np.argmax(minka_evidence(spectrum, n)))
 
 
 def _refuse_noise(subspace: Subspace, rule: str) -> None:
@@ -270,16 +270,6 @@ def _refuse_noise(subspace: Subspace, rule: str) -> None:
 
 
 # ------------------------------------------------------------------ evidence, by Minka
-
-
-def minka_rank(spectrum: np.ndarray, n_samples: float) -> int:
-    """Number of components with the most evidence, from 1 to d - 1; 1 for d = 1.
-
-    The evidence is that of `minka_evidence`; of equal ones the fewest components.
-    """
-    if len(spectrum) == 1:
-        return 1
-    return 1 + int(np.argmax(minka_evidence(spectrum, n_samples)))
 
 
 def minka_evidence(spectrum: np.ndarray, n_samples: float) -> np.ndarray:

@@ -24,7 +24,6 @@ from .._kernels.sizes import (
 )
 from .._kernels.sparse_stack import SparseBlock
 from .._kernels.stack import (
-    Block,
     DenseBlock,
     DeviceBlock,
     Found,
@@ -33,11 +32,13 @@ from .._kernels.stack import (
     precisions,
 )
 from .._kernels.too_large import too_large
-from ._exact import Certainty, Factor, ScatterMatrix, holds_scatter
+from ._exact import Certainty, Factor, ScatterMatrix
 
 _FLOAT64 = np.dtype(np.float64)
 # A Subspace, whose own methods call this module
 Summary: TypeAlias = Any
+
+AnyBlock: TypeAlias = DenseBlock | SparseBlock
 
 # Count of rows below which sums and squares are taken in other units.
 _TINY = 2.0**-500
@@ -236,7 +237,7 @@ def _with_scatter_matrix(
 def _are_many(subspace: Summary, Y: Any) -> bool:
     """Whether a scatter matrix is as small as the rows that it is of."""
     n, d = Y.shape
-    if n >= d or holds_scatter(subspace):
+    if n >= d or isinstance(subspace._leading, ScatterMatrix):
         return True
     return len(subspace._rows) + n + (subspace.n_samples > 0) >= d
 
@@ -245,7 +246,7 @@ def _summed(
     subspace: Summary,
     Y: Any,
     w: np.ndarray | None,
-    kind: type[Block],
+    kind: type[AnyBlock],
     precision: np.dtype,
     deflation: np.ndarray | None = None,
 ) -> tuple[Summary, float, float] | None:
@@ -317,7 +318,7 @@ def _past(subspace: Summary, Y: Any, w: np.ndarray | None) -> tuple[Any, ...]:
     return subspace.mean, subspace.n_samples, Y, w, subspace.centered, subspace._mean_low
 
 
-def _with_block(subspace: Summary, block: Block, directions: dict[str, Any]) -> Summary:
+def _with_block(subspace: Summary, block: AnyBlock, directions: dict[str, Any]) -> Summary:
     """The summary of the rows before a block and of its rows."""
     past, (mean, low) = subspace.column_scatter, block.new_mean
     # rows that no mechanism has seen: nothing is promised any more
@@ -360,7 +361,7 @@ def is_made_dense(Y: Any) -> bool:
     return _block_kind(Y, Y.shape[1]) is DenseBlock
 
 
-def _block_kind(Y: Any, max_rank: int, svd_solver: str = "auto") -> type[Block]:
+def _block_kind(Y: Any, max_rank: int, svd_solver: str = "auto") -> type[AnyBlock]:
     """Class that reduces a block: sparse rows stay sparse unless their products cost more.
 
     Of a small dimension they do if all directions are kept, and a solver is not asked for.

@@ -28,9 +28,10 @@ from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parame
 from ..summary import Subspace
 from ._outliers import (
     COLUMN_ROWS,
+    MEDIAN,
     ROWS_AT_ONCE,
     decompose,
-    medians_of_columns,
+    deviations,
     search_rows,
     thresholds_of_columns,
 )
@@ -290,7 +291,7 @@ def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
     Rows and columns that are almost empty, as few entries in them are not zero, count little for
     the shares of columns and rows.
     """
-    size = medians_of_columns(np.where(seen, Z, np.nan)).max(initial=0.0)
+    size = deviations(np.where(seen, Z, np.nan), MEDIAN, axis=0).max(initial=0.0)
     mask = seen & (np.abs(Z) > _ROUNDING * size)
     if not mask.any() or mask.sum() >= (1.0 - _FEW_ZEROS) * seen.sum():
         return Varying(seen, 1.0)

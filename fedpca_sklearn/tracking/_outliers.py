@@ -28,7 +28,7 @@ _ITERATIONS = 500
 LEAST = 1e-6
 _ROUNDS = 5
 # Quantiles of absolute values that standard deviations are taken from.
-_MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
+MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
 # Entries of a row that its deviation is taken from at least, or half of them.
 _ENTRIES = 10
 # Entries from which on a column has a standard deviation of its own; and by how much that from the
@@ -141,7 +141,7 @@ def remembered(
     kept -= fit
     every = _floor(kept, fit) / OUTLIER_DEVIATIONS
     n = (~np.isnan(kept)).sum(axis=0)
-    bound = _FIT * np.maximum(_deviations(kept, _MEDIAN, axis=0), every)
+    bound = _FIT * np.maximum(deviations(kept, MEDIAN, axis=0), every)
     squares = np.nansum(np.minimum(np.abs(kept), bound) ** 2, axis=0)
     return blended(columns, squares, n, every, level)
 
@@ -216,7 +216,7 @@ def fits_worse(level: float) -> bool:
 def _floor(kept: np.ndarray, fit: np.ndarray, factor: float = 1.0) -> float:
     """Six robust standard deviations of all entries, or what exceeds rounding errors."""
     size = np.sqrt(np.einsum("ij,ij->", fit, fit) / fit.size)
-    every = factor * float(_deviations(kept.ravel(), _MEDIAN, 0))
+    every = factor * float(deviations(kept.ravel(), MEDIAN, 0))
     return max(OUTLIER_DEVIATIONS * every, LEAST * size)
 
 
@@ -281,24 +281,19 @@ def deviations_of_columns(R: np.ndarray) -> np.ndarray:
 
     By the quartile where half of the column may be outliers.
     """
-    own = _deviations(R, _MEDIAN, axis=0)
-    low = _deviations(R, _QUARTILE, axis=0)
+    own = deviations(R, MEDIAN, axis=0)
+    low = deviations(R, _QUARTILE, axis=0)
     own = np.where(own > _COLUMN_RATIO * low, low, own)
     return np.where((~np.isnan(R)).sum(axis=0) < COLUMN_ROWS, 0.0, own)
-
-
-def medians_of_columns(R: np.ndarray) -> np.ndarray:
-    """Standard deviation of each column by its median, however few entries it has."""
-    return _deviations(R, _MEDIAN, axis=0)
 
 
 def deviations_of_rows(R: np.ndarray) -> np.ndarray:
     """Standard deviation of each row by its decile, or by ten entries where a tenth is fewer."""
     count = (~np.isnan(R)).sum(axis=1, keepdims=True)
-    return _deviations(R, np.clip(_ENTRIES / np.maximum(count, 1), _DECILE, _MEDIAN), axis=1)
+    return deviations(R, np.clip(_ENTRIES / np.maximum(count, 1), _DECILE, MEDIAN), axis=1)
 
 
-def _deviations(R: np.ndarray, share: float | np.ndarray, axis: int) -> np.ndarray:
+def deviations(R: np.ndarray, share: float | np.ndarray, axis: int) -> np.ndarray:
     """Standard deviation along an axis by a quantile of absolute values, 0 of no entries.
 
     The median is the more efficient, the decile good for up to four fifths of outliers.

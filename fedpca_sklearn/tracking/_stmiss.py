@@ -24,11 +24,11 @@ from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parame
 from ..summary import Subspace
 
 # A batch that fits worse than the best one by this factor, in squares, may tell of a change.
-_WORSE = 2.0
+WORSE = 2.0
 # Where a batch fits better than all before by this factor, in squares, these were filled too badly.
-_FALL = 0.1
+FALL = 0.1
 # A subspace of the batch alone that fits better by this factor, in squares, tells of one.
-_BETTER = 2.0
+BETTER = 2.0
 # Factor by which the losses of earlier batches count less with each batch.
 LOSS_KEPT = 0.98
 # The least positive number.
@@ -84,22 +84,6 @@ def averaged(before: float, n: float, now: float, m: int) -> float:
     if math.isnan(now) or math.isnan(before):
         return before if math.isnan(now) else now
     return (n * before + m * now) / (n + m)
-
-
-def weight_of_past(share: float, least: float) -> float:
-    """Weight of rows that were filled in with a basis of the misfit ``least``."""
-    fall = min(share / least, 1.0)
-    return fall if fall > _FALL else 0.0
-
-
-def may_have_changed(share: float, least: float) -> bool:
-    """Whether it is worth while to compare with a subspace of the batch alone."""
-    return share > _WORSE * least
-
-
-def has_changed(alone: float, past: float) -> bool:
-    """Whether the subspace of a batch alone fits others clearly better, by both noises."""
-    return _BETTER * alone < past
 
 
 def past_weight(alone: float, past: float, n: float, m: int) -> float:
@@ -386,8 +370,3 @@ class ChangeDetection(TrackerPart):
 def residuals(state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
     """What the last subspace does not explain of each row, zero where an entry is missing."""
     return np.nan_to_num(Y - state.mean - filled.coordinates @ state.basis, nan=0.0)
-
-
-def largest_square(R: np.ndarray) -> float:
-    """Square of the largest singular value."""
-    return float(linalg.eigh_top(R @ R.T, 1)[0][0])

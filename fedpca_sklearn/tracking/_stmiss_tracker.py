@@ -24,7 +24,10 @@ from ..summary import Subspace
 from ..summary._updating import updated_by_block
 from ._outliers import OutlierSupport
 from ._stmiss import (
+    BETTER,
+    FALL,
     LOSS_KEPT,
+    WORSE,
     ChangeDetection,
     Filled,
     FirstSubspace,
@@ -34,14 +37,10 @@ from ._stmiss import (
     averaged,
     complete,
     fill,
-    has_changed,
-    largest_square,
-    may_have_changed,
     misfits,
     optimism,
     past_weight,
     residuals,
-    weight_of_past,
 )
 
 
@@ -217,13 +216,14 @@ class STMissTracker(BlockTransformer):
         if math.isnan(least):
             return replace(state, least=share, filling=share)
         alone, filling = math.inf, state.filling
-        if may_have_changed(share, least) and filled.counts.any():
+        if share > WORSE * least and filled.counts.any():  # it is worth while to compare
             alone = self._noise_alone(state, Y, filled)
         weight = past_weight(alone, misfit.noise, state.summary.n_samples, len(Y))
-        if has_changed(alone, misfit.noise):
+        if BETTER * alone < misfit.noise:  # it has changed
             filling = share
-        else:
-            weight *= weight_of_past(misfit.least_share, filling)
+        else:  # rows were filled in with a basis of the misfit `filling`
+            fall = min(misfit.least_share / filling, 1.0)
+            weight *= fall if fall > FALL else 0.0
             filling = min(share, filling)
         summary = state.summary.decay(weight)
         least = min(share, least)
@@ -277,7 +277,8 @@ class STMissTracker(BlockTransformer):
 
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         """Largest eigenvalue of the residuals' scatter, and by how much it may be too large."""
-        return largest_square(residuals(state, Y, filled)[filled.counts]), 0.0
+        R = residuals(state, Y, filled)[filled.counts]
+        return float(linalg.eigh_top(R @ R.T, 1)[0][0]), 0.0
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Summary of the filled rows that count, and of what still counts of those before.

@@ -15,9 +15,9 @@ from sklearn.decomposition import PCA
 from fedpca_sklearn import FederatedPowerPCA, StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import row_moments, rows
 from fedpca_sklearn._kernels.rows import (
+    columns_about,
     coordinates_and_norms,
     in_pieces,
-    scatter_about,
     scatter_product,
 )
 from fedpca_sklearn.datasets import RandomWalk, SteadyRotation, random_rotation
@@ -55,7 +55,7 @@ def test_products_are_those_of_the_rows_about_the_mean(
     found = rows.centred_product(rows_far, mean, V.T)
     assert_allclose(found, Z @ V.T, atol=1e-9 * max(1, far / 2**20))
     squares = np.sum(Z**2) if w is None else w @ (Z**2).sum(axis=1)
-    assert_allclose(scatter_about(rows_far, mean, w), squares, rtol=1e-9)
+    assert_allclose(columns_about(rows_far, mean, w).sum(), squares, rtol=1e-9)
     if dtype == np.float64 and far < 2**20:
         scale, norms = rng.uniform(1, 2, d) if scaled else None, np.empty(n)
         Z = Z / scale if scaled else Z
@@ -99,7 +99,7 @@ def test_sparse_rows_are_centred_whatever_a_few_of_them_tell(kind):
             found = coordinates_and_norms(container, V, mean, norms, scale)
             assert_allclose(found, Z @ V.T, atol=1e-6 if kind == "times" else 1e-9)
             assert_allclose(norms, (Z**2).sum(axis=1), rtol=1e-9)
-        assert_allclose(scatter_about(container, mean, None), np.sum((X - mean) ** 2))
+        assert_allclose(columns_about(container, mean, None), np.sum((X - mean) ** 2, axis=0))
     assert_array_equal(sparse.data, before)
     if kind != "times":
         return
