@@ -17,7 +17,7 @@ from .._base.adjusting import confounders_of
 from .._validation.files import written
 from ..engines._messages import read_letter
 from ..engines._parameters import constructed, construction_of, public_class
-from ..engines._site_log import audit
+from ..engines._site_policy import audit
 from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
 from ..engines.files import answer as answer_of_site
 from ..federated import FederatedPCA, FederatedScaler

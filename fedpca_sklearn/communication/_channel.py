@@ -149,12 +149,12 @@ def check_channel(channel: Channel | None, *, comparable: bool = False) -> None:
         )
 
 
-def _added(messages: Iterable[np.ndarray]) -> tuple[np.ndarray | None, int]:
+def _added(messages: Iterable[np.ndarray], dtype: Any = np.float64) -> tuple[Any, int]:
     """Sum of messages, None of none, and their number."""
     total, count = None, 0
     for message in messages:
         count += 1
-        total = message.astype(np.float64) if total is None else np.add(total, message, out=total)
+        total = message.astype(dtype) if total is None else np.add(total, message, out=total)
     return total, count
 
 
@@ -209,12 +209,13 @@ class GaussianChannel(Channel):
 
     def receive(self, messages, rng):
         """Add up, with noise; see `Channel.receive`."""
-        return self._with_noise(*_added(messages), rng)
-
-    def _with_noise(self, total, count, rng):
+        total, count = _added(self._arriving(messages, rng))
         if count and self.noise_std:
             total += self.noise_std * rng.standard_normal(total.shape)
         return total, count
+
+    def _arriving(self, messages, rng):
+        return messages
 
 
 @with_parameters
@@ -269,10 +270,6 @@ class FadingChannel(GaussianChannel):
         """Whether a message may not arrive, or not whole: weak clients do not send."""
         return True
 
-    def receive(self, messages, rng):
-        """Add up what arrives of the messages; see `Channel.receive`."""
-        return self._with_noise(*_added(self._arriving(messages, rng)), rng)
-
     def _arriving(self, messages, rng):
         padding = self.max_delay if self.padding is None else self.padding
         for message in messages:
@@ -294,14 +291,19 @@ class OutOfRangeError(ValueError):
     """A message does not fit the scale; the text tells nothing about its numbers."""
 
 
+def exponents_of(values: Any) -> np.ndarray:
+    """Least e with an absolute value up to 2^e, of each, from `LEAST` to `LARGEST`."""
+    fractions, exponents = np.frexp(np.abs(np.ravel(values).astype(np.float64)))
+    found = np.where(fractions == 0, LEAST, exponents - (fractions == 0.5))
+    return found.clip(LEAST, LARGEST).astype(np.int64)
+
+
 def exponent_of(values: Any) -> int:
     """Least e with all absolute values up to 2^e, or an error above the largest."""
-    largest = float(np.abs(values).max(initial=0.0))
-    fraction, exponent = np.frexp(largest)
-    e = int(exponent) - int(fraction == 0.5)
-    if not np.isfinite(largest) or e > LARGEST:
+    largest = np.abs(values).max(initial=0.0)
+    if not largest <= 2.0**LARGEST:
         raise OutOfRangeError(f"numbers above 2^{LARGEST} cannot be added up")
-    return max(e, LEAST) if largest else LEAST
+    return int(exponents_of(largest)[0])
 
 
 def encode(values: np.ndarray, exponent: Any, bits: int) -> np.ndarray:
@@ -396,15 +398,16 @@ class FixedPointChannel(Channel):
             if largest.ndim == 1:  # the last entry has a scale of its own
                 exponent = np.full(len(largest), exponent_of(largest[:-1]))
                 exponent[-1:] = exponent_of(largest[-1:])
-        total, count = None, 0
-        for message in messages:
+
+        def integers_of(message: np.ndarray) -> np.ndarray:
             integers = encode(message, exponent, self.bits)
             if message.ndim == 1 and message[-1:].any() and not integers[-1:].any():
                 raise OutOfRangeError(
                     f"scale={self.scale!r} is too large with bits={self.bits}: the last entry of "
                     "a message, which counts rows, is rounded to zero"
                 )
-            total = integers if total is None else np.add(total, integers, out=total)
-            count += 1
+            return integers
+
+        total, count = _added(map(integers_of, messages), np.uint64)
         check_room(count, self.bits)
         return None if total is None else decode(total, exponent, self.bits), count

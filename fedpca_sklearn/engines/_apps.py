@@ -16,20 +16,19 @@ from sklearn.base import clone
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.feature_names import check_text
-from . import _kernels, _one_message, _rounds, _steps, _summaries, _tracking  # noqa: F401
+from . import _columns, _federated, _rounds, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,
     check_parameters,
     fit_estimator,
     note_sites,
     partial_fit_estimator,
+    secure_tasks,
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
-from ._questions import MOMENTS, RUN, Question, RefusedError, Task, asked
-from ._rows import AskedRows, asked_rows
+from ._questions import MOMENTS, RUN, AskedRows, Question, RefusedError, Task, asked, asked_rows
 from ._secure import SecureAggregation
-from ._secure_fits import secure_tasks
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import SecureSums, Sites
 
@@ -74,7 +73,7 @@ class SiteApp:
 
     def reply(self, message: Message, context: Context) -> Message:
         """What the site replies to a question, of a kind of these: noted, checked, and answered."""
-        kind, arrays = message.kind, dict[str, Array]()
+        kind, sent = message.kind, dict[str, Array]()
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
         what = {"run": str(context.run_id), "kind": kind, "estimator": self._stated["estimator"]}
         who = Site(config["site"], context, self._policy, what)
@@ -95,12 +94,12 @@ class SiteApp:
             if noted:
                 who.note("answer", sent, **who.privacy)
             config |= {**more, **who.privacy}
-            arrays = sent
         except Exception as error:
+            sent = {}
             config["error"] = _error_text(error, shown(kind), context.run_id)
             with suppress(RefusedError, OSError):  # the log may be what is wrong
                 who.note("refusal", why=config["error"])
-        return Message(kind, config, arrays)
+        return Message(kind, config, sent)
 
     def _answer(self, message: Message, who: Site) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays of an answer, and what else is told."""
@@ -117,8 +116,7 @@ class SiteApp:
             task, question = self._tasks[kind], asked(message, context, self._tasks)
             rows = self._rows(task, question, context)
             found = rows.answer(task, who, question.arguments)
-            described = {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
-            context.state[RUN].update(described)
+            context.state[RUN] |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
             if self._sums is not None:
                 found = self._sums.sent(message, context, found)
         else:
@@ -174,8 +172,8 @@ class Wanted:
         tasks, least = secure_tasks(estimator, secure), 0 if secure is None else secure.threshold
         check_parameters(estimator)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
-        for name, value in (("min_sites", self.min_sites), ("n_sites", n_sites)):
-            check_integer(name, value)
+        check_integer("min_sites", self.min_sites)
+        check_integer("n_sites", n_sites)
         wait = nonnegative_float("wait", self.wait)
         timeout = nonnegative_float("timeout", self.timeout)
         if not timeout:

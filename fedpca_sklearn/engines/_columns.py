@@ -1,10 +1,11 @@
 """Sites that own columns, by messages or by secure sums: rows that all have, and rounds about them.
 
-`VerticalFederatedPCA` is here. A secure sum is what all sites have of one shape and what only
+A secure sum is what all sites have of one shape and what only
 matters added up: products of left vectors with X_i X_i^T, whose sum is that of all columns, and the
 scatter. The keys of rows are no sum, they are intersected. Nor are a site's part of the components
 and its mean: side by side they are the result, so that a sum of them, each at its columns, would be
-the parts themselves.
+the parts themselves. A kernel is a function of a sum over the columns, of squared distances or
+inner products, so that its parts add up.
 """
 
 from __future__ import annotations
@@ -23,20 +24,52 @@ from .._base.certified import name_columns
 from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
 from .._validation.feature_names import check_names
+from ..communication import Federation
 from ..communication._topology import as_topology
 from ..rounds._queries import TimesScatter
 from ..summary import Subspace
-from ..vertical import LeftVectorMerge, PowerRounds, VerticalFederatedPCA, VFedPCA
+from ..vertical import (
+    LeftVectorMerge,
+    PowerRounds,
+    VerticalFederatedKernelPCA,
+    VerticalFederatedPCA,
+    VFedPCA,
+)
 from ..vertical._vertical_federated_pca import along_parts, principal_turn
-from ..vertical._vertical_kernels import as_sent, energies_of, part_of
+from ..vertical._vertical_kernels import (
+    ColumnClient,
+    LinearScores,
+    as_sent,
+    energies_of,
+    of_unit_length,
+    part_of,
+)
 from ..vertical._vertical_method import left_factor
 from ..vertical._vfedpca import Columns, Operator, Product, local_power, period
-from ._estimators import fit_estimator, refuse_channel, site_work, valid_summary, value_sent
+from ._estimators import (
+    Rounds,
+    check_needed,
+    fit_estimator,
+    names_in,
+    refuse_channel,
+    secure_work,
+    site_work,
+    valid_summary,
+    value_sent,
+)
 from ._messages import Answer
-from ._questions import RefusedError, Task, check_basis
-from ._rows import KEY_BYTES, MARK_BYTES, common_keys, sorted_keys
-from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_sums
-from ._secure_fits import Rounds, names_in, secure_work
+from ._questions import (
+    BEGINNINGS,
+    KEY_BYTES,
+    MARK_BYTES,
+    Given,
+    RefusedError,
+    Task,
+    check_basis,
+    common_keys,
+    sorted_keys,
+)
+from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, grids_of_sums
 from ._sites import SecureSums, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -78,18 +111,13 @@ def check_vectors(vectors: np.ndarray, n: int, most: int) -> None:
         raise RefusedError("vectors must have length 1")
 
 
-def period_of(
-    operator: Operator,
-    found: np.ndarray,
-    updates: np.ndarray,
-    start: np.ndarray,
-    method: Any,
-    rank: int,
-) -> dict[str, Any]:
+def period_of(operator: Operator, method: Any, rank: int, *sent: np.ndarray) -> dict[str, Any]:
     """A site's period of `VFedPCA`: power iteration without some directions, after updates.
 
-    The first rows of ``found`` and of ``updates`` stand for none.
+    Directions that were found, updates and a start are sent; the first rows of the first two stand
+    for none.
     """
+    found, updates, start = sent
     n = len(start)
     check_vectors(found, n, rank)
     check_vectors(updates, n, method.n_rounds)
@@ -112,12 +140,10 @@ def match(sites: Sites) -> tuple[np.ndarray, dict[str, int], list[np.ndarray]]:
     """
     sites.own_columns = True
     found = sites.ask("keys", _keys)
-    common = sites.common_keys
-    if common is None:
-        common = common_keys([keys for keys, _ in found.values()])
-    if not len(common):
+    if sites.common_keys is None:
+        sites.common_keys = common_keys([keys for keys, _ in found.values()])
+    if not len(common := sites.common_keys):
         raise RuntimeError(f"No key of a row is at all sites, {', '.join(found)}.")
-    sites.common_keys = common
     left_out = {site: len(keys) - len(common) for site, (keys, _) in found.items()}
     ends = np.cumsum([n_columns for _, n_columns in found.values()])
     return common, left_out, np.split(np.arange(ends[-1]), ends[:-1])
@@ -337,13 +363,12 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
         return {"message": scatter_product(rows, np.zeros(len(X)), V)}
 
     def left_vectors(site, X):
-        return value_sent(
-            "summary", left_factor(site, centred(X, center)[0], method.local_components)
-        )
+        factor = left_factor(site, centred(X, center)[0], method.local_components)
+        return value_sent("summary", factor)
 
     def period(site, X, found, updates, start):
         rows, _ = centred(X, center)
-        return period_of(Columns(site, len(rows), rows), found, updates, start, method, rank)
+        return period_of(Columns(site, len(rows), rows), method, rank, found, updates, start)
 
     task = partial(Task, reads=OF_ROWS, matched=True)
     if isinstance(method, PowerRounds):
@@ -414,13 +439,10 @@ class Parts(NamedTuple):
     def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
         """Ask all sites, for what is not known of their sums."""
         U, widths = spanning(vectors), {c.label: c.n_columns for c in rounds.clients}
-        sums = {}
+        sums: dict[str, Any] = {}
         if isinstance(rounds.sites, SecureSums):
-            query = TimesScatter(U, np.zeros(U.shape[1]))
-            sums = {
-                "scores": rounds.sum(query, []),
-                "scatter": rounds.summed("scatter", "scatter", (1,)),
-            }
+            sums["scores"] = rounds.sum(TimesScatter(U, np.zeros(U.shape[1])), [])
+            sums["scatter"] = rounds.summed("scatter", "scatter", (1,))
 
         def read(answer: Answer) -> dict[str, np.ndarray]:
             d = widths.get(answer.site)
@@ -432,13 +454,10 @@ class Parts(NamedTuple):
             return found
 
         found = rounds.ask("parts", read, U)
-        parts, means = ([part[name] for part in found] for name in ("part", "mean"))
-        scores, scatter = (
-            sums.get(name, sum(part.get(name, 0.0) for part in found))
-            for name in ("scores", "scatter")
-        )
-        V, mean = np.concatenate(parts, axis=1), np.concatenate(means)
-        return cls(U, V, scores, mean, max(float(scatter[0]), 0.0))
+        sums = sums or {name: sum(part[name] for part in found) for name in ("scores", "scatter")}
+        V = np.concatenate([part["part"] for part in found], axis=1)
+        mean = np.concatenate([part["mean"] for part in found])
+        return cls(U, V, sums["scores"], mean, max(float(sums["scatter"][0]), 0.0))
 
 
 def spanning(vectors: np.ndarray) -> np.ndarray:
@@ -486,3 +505,137 @@ def keys_and_bounds(squares: Callable[[np.ndarray], float]) -> dict[str, Task]:
         "keys": Task(own_keys, reads=KEYS),
         "columns_bound": Task(bounds, reads=OF_ROWS, matched=True),
     }
+
+
+# ------------------------------------------------------------ VerticalFederatedKernelPCA: a site
+
+
+@site_work.register
+def _(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+    refuse_topology(estimator)
+    estimator._check_parameters()
+    asked = _exact(estimator) if estimator.aggregation == "exact" else _agreed(estimator)
+    parts = task_of_parts(estimator) if estimator.projection == "features" else {}
+    return {"keys": Task(own_keys, reads=KEYS), **asked, **parts}
+
+
+def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+    """Questions of ``aggregation="exact"``."""
+
+    def kernel_part(site, X, landmarks):
+        n = len(X)
+        m = min(estimator.n_landmarks or n, n)
+        whole = landmarks.shape == (m,) and (landmarks == landmarks // 1).all()
+        if not whole or (np.diff([-1, *landmarks, n]) <= 0).any():
+            raise RefusedError(f"landmarks must be {m} different rows, in order")
+        client = client_of(estimator, X, landmarks.astype(np.intp), X.shape[1])
+        return {"part": client.part(None if m == n else X)}
+
+    return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True)}
+
+
+def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+    """Questions of ``aggregation=VFedPCA()``."""
+    method, rank, center = estimator._method(), estimator.n_components, estimator.center
+
+    def whole(X, n_columns):
+        if n_columns.shape or not X.shape[1] < n_columns < 2**53:
+            raise RefusedError("the number of all columns must be above that of the site")
+        return client_of(estimator, X, np.arange(len(X)), int(n_columns))
+
+    def period(site, X, found, updates, start, n_columns):
+        client = whole(X, n_columns)
+        operator = client.operator(site, center, method.update.endswith("_columns"))
+        return period_of(operator, method, rank, found, updates, start)
+
+    def energies(site, X, vectors, n_columns):
+        check_vectors(vectors, len(X), rank)
+        ones = np.ones(len(vectors))
+        return {"energies": energies_of(site, whole(X, n_columns), vectors.T, ones, center)[1]}
+
+    # it says what a kernel is, and changes with the sites only
+    given = (Given("numbers of all columns", lambda *arguments: arguments[-1:], BEGINNINGS),)
+    task = partial(Task, reads=OF_ROWS, matched=True, given=given)
+    return {"period": task(period, rank * method.n_rounds), "energies": task(energies)}
+
+
+def client_of(
+    estimator: VerticalFederatedKernelPCA, X: np.ndarray, landmarks: np.ndarray, n_columns: int
+) -> ColumnClient:
+    """The client of the simulation that a site is, one of several with so many columns."""
+    d = X.shape[1]
+    groups = [np.arange(d), np.arange(n_columns - d)]
+    kernel = estimator._kernels(groups)[0]
+    return ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
+
+
+# -------------------------------------------------------------------- and the server
+
+
+class SiteKernel(ColumnClient):
+    """A site that owns columns; of its rows the server knows the number."""
+
+    def operator(self, label: int, center: bool, of_columns: bool) -> SiteOperator:
+        """Its kernel, which stays there."""
+        return SiteOperator(label, len(self.columns))
+
+
+class ScoresAtSites:
+    """Scores of new rows, which take the sites' columns of the rows of the fit."""
+
+    def scores(self, federation: Federation, X: np.ndarray) -> np.ndarray:
+        """Raise: they are at the sites."""
+        raise ValueError(
+            "transform of an estimator that was fitted at sites needs projection='features': "
+            "kernels of new rows take the rows of the fit, which are at the sites. Scores of these "
+            "are eigenvectors_ * sqrt(eigenvalues_)."
+        )
+
+
+@fit_estimator.register
+def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
+    rounds = ColumnRounds(sites)
+    n, d = len(rounds.keys), rounds.n_features
+    rounds.more = (d,)
+    rounds.rng = check_random_state(estimator.random_state)
+    estimator._choose_landmarks(n, rounds)
+    rounds.landmarks = estimator.landmarks_
+    X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
+    clients = [
+        SiteKernel(columns, X[0, :0], X[:, :0], kernel)
+        for columns, kernel in zip(rounds.groups, estimator._kernels(rounds.groups), strict=True)
+    ]
+    estimator.communication_ = sites.log
+
+    def linear(vectors: list[np.ndarray], known: np.ndarray, *how: bool) -> LinearScores:
+        """Scores by combinations of the columns of all sites."""
+        U = vectors[0].T
+        parts = Parts.of(rounds, U)
+        V = (U @ parts.vectors.T) @ parts.V * known[:, None]
+        return LinearScores(parts.mean, of_unit_length(V, np.linalg.norm(V, axis=1)))
+
+    estimator._fit_clients(rounds, clients, rounds.groups, X, linear)
+    if estimator.projection != "features":
+        estimator._scorer = ScoresAtSites()
+    return noted(estimator, rounds)
+
+
+# -------------------------------------------------------------------- secure sums
+
+
+@secure_work.register
+def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[str, Task]:
+    why = ": the vectors of the sites' own kernels do not add up"
+    check_needed(estimator, "aggregation", "exact", why)
+    why = ": a combination of columns is the sites' parts side by side, which is no sum"
+    check_needed(estimator, "projection", "samples", why)
+
+    def squares(X):
+        return np.square(client_of(estimator, X, np.arange(len(X)), X.shape[1]).rows).sum()
+
+    def grids(bounds):
+        # |x - y|^2 <= 2 |x|^2 + 2 |y|^2, both of which are in the scatter
+        return {"part": Grid(int(bounds.scatter[0]) + 1)}
+
+    part = site_work(estimator)["kernel_part"]
+    return {**keys_and_bounds(squares), "kernel_part": replace(part, grids=grids)}

@@ -1,21 +1,38 @@
-"""What each estimator does over a network, by its class, and checks that several have in common."""
+"""What each estimator does over a network, by its class, and what several have in common.
+
+Moments by secure sums, of which most fits are made, and rounds of queries are here; what is an
+estimator's own is registered in the file of its room.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import singledispatch
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.adjusting import adjusts, untruncated_model
 from .._base.batches import count_rows
 from .._base.certified import name_columns
+from .._kernels.linalg import r_factor
+from .._kernels.row_moments import SiteMoments
+from .._kernels.tolerances import GRAM_ROUNDING
+from .._validation.checks import check_at_most_features
 from .._validation.feature_names import check_names
+from ..communication import CommunicationLog, Federation
+from ..rounds._power_method import moments_by_sum
+from ..rounds._queries import Moments
 from ..summary import Subspace
+from ..summary._triangle import Triangle
 from ._messages import Answer
-from ._questions import Task
+from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Sites
 
 
@@ -118,10 +135,9 @@ def note_sites(fitted: Any, sites: Sites) -> None:
     if getattr(fitted, "mean_", None) is not None:
         fitted.n_features_in_ = len(fitted.mean_)
     names = check_names(sites.columns, fitted.n_features_in_)
-    if names is not None:
-        fitted.feature_names_in_ = np.array(names, dtype=object)
-        if hasattr(fitted, "subspace_"):
-            name_columns(fitted, names)
+    know_columns(fitted, names)
+    if names is not None and hasattr(fitted, "subspace_"):
+        name_columns(fitted, names)
     if sites.missing:
         warnings.warn(f"Fitted without {sites.left_out()}.", UserWarning, stacklevel=4)
 
@@ -218,3 +234,281 @@ def summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
     """The same, and the number of rows that it stands for."""
     summary = summary_received(answer)
     return summary, answer.n_rows(summary.n_samples)[1]
+
+
+# -------------------------------------------------------------------- secure sums
+
+# Most features of which second moments are summed: a message of 16 MB.
+MAX_FEATURES = 2000
+# Largest exponent of a unit: squares of two and their inverses are finite.
+_LARGEST = 250
+# Sums of squares this much above their rounding errors tell deviations, to 1e-4.
+_TOLD = 1e4
+
+
+@singledispatch
+def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+    """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
+
+    The first question is answered openly, with the `Bounds` of the site's rows; the others are
+    added up by tasks with ``grids``, whose works return arrays by name.
+    """
+    tasks = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
+    noisy = getattr(estimator, "mechanism", None) is not None  # which no task of others adds
+    if not tasks or noisy or any(task.bound is None for task in tasks.values()):
+        raise TypeError(
+            "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
+            "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
+            "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
+            f"that have a bound each and no mechanism, got {type(estimator).__name__}."
+        )
+    summed = {kind: replace(task, begins=False) for kind, task in tasks.items()}
+    return {"bounds": OF_BOUNDS, **summed}
+
+
+def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> None:
+    """Raise unless a parameter is what secure sums need."""
+    if (got := getattr(estimator, name)) != wanted:
+        needed = wanted if wanted is None else f'"{wanted}"'
+        raise ValueError(f"{name} must be {needed} with secure sums{why}, got {got!r}.")
+
+
+def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, Task]:
+    """What a site does by kind of question, with secure sums or without."""
+    if secure is None:
+        return site_work(estimator)
+    from . import _secure_sum  # noqa: F401  an optional dependency
+
+    return secure_work(estimator, secure)
+
+
+# -------------------------------------------------------------------- first and second moments
+
+
+def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
+    *total, count = Moments().answer(own)
+    return {"sum": np.array(total), "count": np.array([count])}
+
+
+def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
+    """What begins a fit: the bounds of a site, which may have to be of few features."""
+
+    def bounds(site, own):
+        if few:
+            check_few_features(len(own.mean))
+        return {BOUNDS: Bounds.of(own, by_column).vector}
+
+    return Task(bounds, reads=MOMENTS, **task)
+
+
+OF_BOUNDS = task_of_bounds()
+
+
+def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
+    """Bounds of a site, and the sum and number of its rows."""
+    moments = Task(sum_and_count, reads=MOMENTS, grids=grids_of_sums)
+    return {"bounds": task_of_bounds(by_column), Moments.kind: moments}
+
+
+def check_few_features(d: int) -> None:
+    """Raise where a message would be too large."""
+    if d > MAX_FEATURES:
+        raise RefusedError(f"second moments are summed of up to {MAX_FEATURES} features, not {d}")
+
+
+def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
+    d = len(own.mean)
+    check_few_features(d)
+    check_mean(mean, d, True)
+    return {
+        "products": own.matrix_about(mean)[np.triu_indices(d)],
+        "rest": own.deviation(mean),
+        "count": np.array([own.n_samples]),
+    }
+
+
+def work_of_second_moments(estimator: Any) -> dict[str, Task]:
+    """What a site adds up to the second moments of all rows."""
+    site_work(estimator)  # refuses what cannot be fitted over a network
+    second = Task(_second_moments, fixed=0, reads=MOMENTS, grids=grids_of_second_moments)
+    return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
+
+
+def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
+    """Begin a fit: mean and number of the rows of all sites."""
+    mean, count = moments_by_sum(Rounds(sums), [])
+    check_at_most_features(estimator.n_components, len(mean))
+    return mean, count
+
+
+def symmetric(above: np.ndarray, d: int) -> np.ndarray:
+    """Matrix of shape (d, d) with this upper triangle."""
+    found = np.zeros((d, d))
+    found[np.triu_indices(d)] = above
+    return found + np.triu(found, 1).T
+
+
+def are_too_many(mean: np.ndarray) -> bool:
+    """Whether rows with such a mean have more features than second moments are summed of."""
+    return len(mean) > MAX_FEATURES
+
+
+class SummedTriangle(NamedTuple):
+    """Factor of the rows of all sites, and units in which columns are alike; None: their own.
+
+    In these units its scatter matrix may be ``off`` by so much, in the spectral norm, by integers
+    and small values, and its diagonal by ``off_diagonal``.
+    """
+
+    triangle: Triangle
+    units: np.ndarray | None
+    off: float
+    off_diagonal: float
+
+    def check(self, fitted: Any) -> None:
+        """Raise where confounders leave less of a column than sums tell of its scale."""
+        if self.units is None or not (fitted.scale and len(fitted._adjustment().confounders)):
+            return
+        how, model, units = fitted._adjustment(), untruncated_model(fitted), self.units
+        own = units[how.others]
+        effects = np.abs(how.effects * units[how.confounders][:, None] / own).sum(axis=0)
+        left = model.column_scatter * (how.scale / own) ** 2
+        there = self.triangle.factor[:, how.others].any(axis=0)
+        (lost,) = np.nonzero(there & (left < _TOLD * self.off_diagonal * (1 + effects) ** 2))
+        if len(lost):
+            raise ValueError(
+                f"partial_out={fitted.partial_out!r} leaves less of column {how.others[lost[0]]} "
+                "than secure sums can tell, for scale=True: leave the column out, or fit without "
+                "scale or without secure sums."
+            )
+
+
+def triangle_about(
+    estimator: Any, sums: SecureSums, mean: np.ndarray, count: float, *asked: Any
+) -> SummedTriangle:
+    """Factor of the rows of all sites, from the sums of second moments about a mean.
+
+    They are asked for by another kind of question and its arguments, where these are given.
+    """
+    d, n_rows = len(mean), max(1, round(count))
+    if d > MAX_FEATURES:
+        others = (
+            "Without secure sums scale and partial_out take any number, and FederatedScaler finds "
+            "scales by which sites can divide their rows before a fit by secure sums."
+            if adjusts(estimator)
+            else "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements "
+            "or tol."
+        )
+        raise ValueError(
+            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. {others}"
+        )
+    shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
+    kind, *arguments = asked or ("second_moments", mean)
+    found = sums.sum(kind, shapes, *arguments)
+    rest, above = found["rest"] / count, np.triu_indices(d)
+    scatter, steps = np.zeros((d, d)), np.zeros((d, d))
+    scatter[above] = found["products"] - count * np.outer(rest, rest)[above]
+    steps[above] = sums.most_rounding("products")
+    steps[above] += 2 * (np.abs(rest) * sums.most_rounding("rest"))[above[0]]
+    squares, eps = scatter.diagonal().copy(), np.finfo(float).eps
+    # what integers and floats may have rounded in sums of squares about the mean
+    floats = eps * np.sqrt(count) * (np.abs(squares) + count * rest**2)
+    least = 2 * steps.diagonal() + 8 * floats
+    units = None
+    if adjusts(estimator):
+        units = units_of(squares, least, count)
+        lost = without_variance(squares, least)
+        for matrix in scatter, steps:
+            matrix /= np.outer(units, units)
+            matrix[lost], matrix[:, lost] = 0.0, 0.0
+        least = least / units**2
+    values, V = np.linalg.eigh(scatter, UPLO="U")
+    rounding = max(GRAM_ROUNDING * values[-1], float(np.sqrt(d) * steps.max()))
+    values = np.where(values > rounding, values, 0.0)[-n_rows:]
+    factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
+    off = float(d * steps.max()) + rounding
+    if units is not None:
+        factor[:, lost] = 0.0
+        factor = factor * units
+    about = mean + rest
+    rest -= about - mean  # what the sum has rounded
+    triangle = Triangle(factor, about, rest, count, n_rows)
+    return SummedTriangle(triangle, units, off, float(least.max()))
+
+
+# -------------------------------------------------------------------- units
+#
+# Powers of two in which columns are alike, for sums of rows that are scaled or adjusted: each
+# column has a grid of its own, so that small columns keep their digits.
+
+
+def units_of(squares: np.ndarray, least: np.ndarray, count: float) -> np.ndarray:
+    """Powers of two near the deviations of columns with these sums of squares.
+
+    Of a column that is too small beside its rounding errors to tell, what it can be at most.
+    """
+    deviations = np.sqrt(np.maximum(np.maximum(squares, least), np.finfo(float).tiny) / count)
+    return np.ldexp(1.0, np.frexp(deviations)[1].clip(-_LARGEST + 1, _LARGEST - 1))
+
+
+def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Columns that count as constant, or an error where it cannot be told how much they vary."""
+    lost = squares <= least
+    (doubtful,) = np.nonzero(~lost & (squares < _TOLD * least))
+    if len(doubtful):
+        raise ValueError(
+            f"column {doubtful[0]} varies too little beside its mean for secure sums to tell how "
+            "much: give SecureAggregation more bits, or centre the column."
+        )
+    return lost
+
+
+# -------------------------------------------------------------------- rounds of queries
+
+
+def names_in(parts: Mapping[str, int | None], n: int, d: int = 0) -> np.ndarray:
+    """Name of the part that each of n numbers is in, which may be about d columns."""
+    known = sum(filter(None, parts.values()))
+    return np.repeat(list(parts), [n - known if m is None else m for m in parts.values()])
+
+
+class Rounds(Federation):
+    """Rounds of sums over sites; where these have secure sums, of such."""
+
+    sites: Any  # or `SecureSums`
+
+    def __init__(self, sites: Sites, log: CommunicationLog | None = None):
+        super().__init__(log=sites.log if log is None else log)
+        self.sites = sites
+
+    def sum(
+        self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the sum of the answers of all sites to a query."""
+        if not isinstance(self.sites, SecureSums):
+            return super().sum(function, clients, broadcast)
+        self.n_rounds += 1
+        return self.total(function)
+
+    def total(self, query: Any) -> np.ndarray:
+        """A secure sum of the answers to a query."""
+        kind, arguments = self.asked(query)
+        total = self.numbers(kind, self.names(query), *arguments)
+        return total.reshape([-1 if m is None else m for m in query.shape])
+
+    def asked(self, query: Any) -> tuple[str, tuple[Any, ...]]:
+        """Kind and arguments of the question for a query."""
+        return query.kind, query.arguments
+
+    def names(self, query: Any) -> np.ndarray:
+        """Name of the part that each number of the answer is in."""
+        n = math.prod(self.sites.n_features + 1 if m is None else m for m in query.shape)
+        return names_in(query.parts, n)
+
+    def numbers(self, kind: str, names: np.ndarray, *arguments: Any) -> np.ndarray:
+        """One secure sum of numbers whose parts have these names."""
+        shapes = {name: (n,) for name, n in Counter(names.tolist()).items()}
+        found, total = self.sites.sum(kind, shapes, *arguments), np.empty(len(names))
+        for name, part in found.items():
+            total[names == name] = part
+        return total

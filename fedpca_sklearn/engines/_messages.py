@@ -139,9 +139,8 @@ def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:
 
 def sizes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Shapes, bytes and hash of arrays as they travel, for a log; what another party announces."""
-    digest = hashlib.sha256()
+    digest, n_bytes = hashlib.sha256(), 0
     shapes: dict[str, list[int]] = {}
-    n_bytes = 0
     for name in sorted(arrays):
         digest.update(arrays[name].data)
         n_bytes += len(arrays[name].data)
@@ -254,7 +253,7 @@ class Answer:
     def n_rows(self, count: float) -> tuple[int, int]:
         """How many weighted rows there are, and stand for; without weights both are their count."""
         if "rows" not in self.arrays:
-            return max(1, round(count)), max(1, round(count))
+            return (max(1, round(count)),) * 2
         weighted, stood_for = self.whole("rows", 2)
         return weighted, stood_for
 
@@ -318,9 +317,8 @@ class Letter(NamedTuple):
         data, digest = data[:-_DIGEST], data[-_DIGEST:]
         start = len(_LETTER) + 8
         size = int.from_bytes(data[len(_LETTER) : start], "little")
-        if data[: len(_LETTER)] != _LETTER or not 0 < size <= min(
-            _LONGEST_HEADER, len(data) - start
-        ):
+        most = min(_LONGEST_HEADER, len(data) - start)
+        if data[: len(_LETTER)] != _LETTER or not 0 < size <= most:
             raise ValueError("it is no question, and no answer to one")
         try:
             header = json.loads(data[start : start + size], object_hook=_with_bytes)

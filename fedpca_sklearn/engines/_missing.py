@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -30,18 +29,20 @@ from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
 from ._estimators import (
+    check_few_features,
     know_columns,
     one_message,
     received,
     rows_sent,
     site_work,
     summary_and_rows,
+    symmetric,
+    triangle_about,
     value_received,
     value_sent,
 )
 from ._messages import Answer
-from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns
-from ._rows import dense
+from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns, dense
 from ._secure import (
     BOUNDS,
     Bounds,
@@ -51,7 +52,6 @@ from ._secure import (
     grids_of_second_moments,
     grids_of_sums,
 )
-from ._secure_fits import check_few_features, symmetric, triangle_about
 from ._sites import SecureSums, Sites
 
 # What questions read.
@@ -105,11 +105,10 @@ def _pairs(answer: Answer) -> Site:
 # -------------------------------------------------------------------- filled rows
 
 
-def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
+def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> dict[str, Task]:
     """What a site does where ``missing`` is `ConditionalFill`.
 
-    ``summary(site, X, weight=, columns=, of_filled=)`` is what it sends of whole rows, after a last
-    function has changed their summary.
+    ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries.
     """
     check_filling(estimator)
 
@@ -121,13 +120,9 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
-        return summary(
-            site,
-            filled_rows(X, query),
-            weight=weight,
-            columns=columns,
-            of_filled=partial(with_covariance, X=X, weight=weight, query=query),
-        )
+        found = summary_of(site, filled_rows(X, query), weight, columns)
+        found = with_covariance(found, X, weight, query)
+        return value_sent("summary", found) | rows_sent(X, weight)
 
     times = estimator.missing.n_rounds + 1
     models = Given("models that fill rows", lambda model, sums: [model, sums], times)
@@ -137,9 +132,7 @@ def fill_tasks(estimator: FederatedPCA, summary: Callable) -> dict[str, Task]:
     }
 
 
-def _check_few(
-    X: Any, weight: np.ndarray | None, min_rows: int, min_rows_of_pattern: int | None
-) -> None:
+def _check_few(X: Any, weight: Any, min_rows: int, min_rows_of_pattern: int | None) -> None:
     """Raise where a column is there, or is not, in so few rows that sums tell them."""
     rows = X if weight is None else X[weight > 0]
     check_patterns(rows, min_rows_of_pattern)
@@ -256,11 +249,8 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[
     # where a site is lost, all begin again, with models of the others
     of_one = plain["filled"].given[0]
     given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
-    entries = _first_by_sums(_check_few, OBSERVED, True)
-    return {
-        **entries,
-        "filled": replace(plain["filled"], work=filled, given=given, grids=_grids_of_filled),
-    }
+    summed = replace(plain["filled"], work=filled, given=given, grids=_grids_of_filled)
+    return {**_first_by_sums(_check_few, OBSERVED, True), "filled": summed}
 
 
 def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[str, Task]:
@@ -358,9 +348,7 @@ def _summed_pairs(sums: SecureSums, mean: np.ndarray, n: float) -> Site:
     return Site(None, max(1, round(n)), moments)
 
 
-def _fill_by_sums(
-    fitted: FederatedPCA, sums: SecureSums, mean: np.ndarray, seen: Seen
-) -> FederatedPCA:
+def _fill_by_sums(fitted: Any, sums: SecureSums, mean: np.ndarray, seen: Seen) -> FederatedPCA:
     """Let the sites fill their rows in, and add up moments of them, over rounds."""
     n = float(seen.rows[0])
 

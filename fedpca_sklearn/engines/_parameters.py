@@ -139,12 +139,8 @@ _OF_THE_SERVER: dict[type, set[str]] = {
     FederatedScaler: {"copy", "with_mean", "with_std"},
     OnlineDistributedPCA: {"average", "weighting"},
     FederatedSubspaceTracker: {
-        "detect_changes",
-        "fill",
-        "forgetting_factor",
-        "half_life",
-        "init__n_rows",
-        "store_subspaces",
+        *("detect_changes", "fill", "forgetting_factor"),
+        *("half_life", "init__n_rows", "store_subspaces"),
     },
 }
 # Characters of the text of a value, beyond which a hash stands for it; of the parameters of a

@@ -40,11 +40,10 @@ from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
 from ..rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 from ..summary import Subspace
-from ._estimators import summary_received
+from ._estimators import names_in, summary_received, symmetric
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
-from ._secure_fits import names_in, symmetric
 from ._site_policy import Site
 from ._sites import SecureSums, Sites
 
@@ -149,13 +148,6 @@ class Releases:
         who.state_spent(self.mechanism)
         return {"message": np.append(total, float(n))}
 
-    def product(self, query: Any, X: Any, who: Site) -> np.ndarray:
-        """One release of a product with the second moment."""
-        d, terms = X.shape[1], self.terms(X.shape[1])
-        of = who.name, terms.clipped(X), self.mechanism, terms, (), np.zeros(d)
-        make, costs = partial(query.released, PrivateClient(*of)), terms.costs._replace(mean=None)
-        return self.release(who, query.kind, costs, make, d, 1, query.V)
-
     def release(
         self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
     ) -> np.ndarray:
@@ -203,9 +195,12 @@ def private_rounds(
 
     def released(kind):
         def work(site, X, V, *, who):
-            d = X.shape[1]
+            d, terms = X.shape[1], releases.terms(X.shape[1])
             check_basis(V, d, min(estimator.n_components or d, d))
-            return {"message": releases.product(kind(V, np.zeros(d)), X, who)}
+            of = site, terms.clipped(X), estimator.mechanism, terms, (), np.zeros(d)
+            make = partial(kind(V, np.zeros(d)).released, PrivateClient(*of))
+            costs = terms.costs._replace(mean=None)
+            return {"message": releases.release(who, kind.kind, costs, make, d, 1, V)}
 
         return work
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from inspect import Parameter, Signature
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
@@ -28,12 +28,19 @@ from ..rounds._queries import (
     Variances,
     message_of_noise,
 )
-from ._estimators import fit_estimator, refuse_channel, site_work
-from ._messages import Answer, SiteLostError
+from ._estimators import (
+    OF_BOUNDS,
+    Rounds,
+    fit_estimator,
+    names_in,
+    refuse_channel,
+    secure_work,
+    site_work,
+)
+from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import Releases, private_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
-from ._secure_fits import OF_BOUNDS, Rounds, names_in, secure_work
 from ._site_policy import Site
 from ._sites import Sites
 
@@ -48,39 +55,32 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 # -------------------------------------------------------------------- queries at a site
 
 
+def answered(query: Query, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
+    """What a site sends in answer to a query."""
+    return {"message": query.answer(own)}
+
+
 def of_query(
-    query: type[Query],
+    query: Any,
     times: int = 1,
     *,
     center: bool,
     rank: Callable[[int], int],
     steps: int = 1,
     weighted: bool = False,
+    answer: Callable = answered,
     **task: Any,
 ) -> Task:
-    """A task that answers queries of a class, which are checked as `asking` has it."""
-    making = asking(query, center, rank, steps, weighted)
+    """A task that makes queries of a class of what a server has sent, checked by its names.
 
-    @wraps(making, updated=())
-    def work(site, own, *arguments):
-        return {"message": making(site, len(own.mean), *arguments).answer(own)}
-
-    parts = partial(names_in, query.parts)
-    return Task(work, times=times, reads=MOMENTS, parts=parts, **task)
-
-
-def asking(
-    query: type, center: bool, rank: Callable[[int], int], steps: int = 1, weighted: bool = False
-) -> Callable[..., Query]:
-    """What makes a query of its fields as a server has sent them, which are checked by their names.
-
-    Fields are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
+    They are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
     the local steps of the site's own estimator. ``weighted`` queries have a unit after these.
     """
-    names = [*query.__dataclass_fields__] + ["unit"] * weighted  # type: ignore[attr-defined]
+    names = [*query.__dataclass_fields__] + ["unit"] * weighted
 
-    def make(site: str, d: int, *sent: np.ndarray) -> Query:
+    def work(site, own, *sent, who=None):
         given: dict[str, Any] = dict(zip(names, sent, strict=True))
+        d = len(own.mean)
         most = min(rank(d), d)
         if "mean" in given:
             check_mean(given["mean"], d, center)
@@ -99,29 +99,30 @@ def asking(
             if F.ndim != 2 or F.shape[1] != d or not 0 < len(F) <= most:
                 raise RefusedError(f"factors must have shape (k, {d}) with k <= {most}")
         if not weighted:
-            return query(**given)
+            return answer(query(**given), own, who)
         unit = given.pop("unit")
-        return Weighted(query(**given), unit, center, most + 1)
+        return answer(Weighted(query(**given), unit, center, most + 1), own, who)
 
     by_place = partial(Parameter, kind=Parameter.POSITIONAL_OR_KEYWORD)
-    made = Signature(list(map(by_place, ("site", "d", *names))))
-    make.__signature__ = made  # type: ignore[attr-defined]
-    return make
+    takes = [*map(by_place, ("site", "own", *names)), Parameter("who", Parameter.KEYWORD_ONLY)]
+    work.__signature__ = Signature(takes)  # type: ignore[attr-defined]
+    return Task(work, times, reads=MOMENTS, **{"parts": partial(names_in, query.parts), **task})
 
 
 @site_work.register
 def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     refuse_channel(estimator.channel)
 
+    if estimator.mechanism is not None:
+        return private_rounds(estimator)
+
     def rank(d):
         return estimator.n_components or d
 
-    how: dict[str, Any] = {"center": estimator.center, "rank": rank, "steps": estimator.local_steps}
-    if estimator.mechanism is not None:
-        return private_rounds(estimator)
-    of: Any = partial(of_query, **how)
+    steps = estimator.local_steps
+    of: Any = partial(of_query, center=estimator.center, rank=rank, steps=steps)
     # of bases that are added up, after local steps
-    turned = None if estimator.local_steps == 1 else lambda b: {"products": Grid(b.rows + 1)}
+    turned = None if steps == 1 else lambda b: {"products": Grid(b.rows + 1)}
     return {
         "moments": of(Moments),
         "times_scatter": of(TimesScatter, estimator.n_rounds, fixed=1, grids=turned),
@@ -164,13 +165,11 @@ def scores(estimator: FederatedHeteroscedasticPCA, by_sums: bool = False) -> Tas
 
     There is none at first. A question that comes again starts from what was kept before it.
     """
-    making: Any = asking(ExpectedScores, estimator.center, lambda d: estimator.n_components)
 
-    @wraps(making, updated=())
-    def work(site, own, *arguments, who: Site):
-        query, state = making(site, len(own.mean), *arguments), who.context.state
+    def answer(query, own, who):
+        state = who.context.state
         asked, kept = state[ASKED], dict(state.get(_KEPT, {}))
-        of = hashlib.sha256(b"".join(a.tobytes() for a in arguments)).hexdigest()
+        of = digest_of_arrays(map(np.asarray, query.arguments))
         before = 0.0  # of the first question of a fit
         if asked["scores"] > 1 and kept:  # a question before may have been refused
             before = kept["before" if kept["of"] == of else "now"]
@@ -178,7 +177,8 @@ def scores(estimator: FederatedHeteroscedasticPCA, by_sums: bool = False) -> Tas
         state[_KEPT] = {"of": of, "before": before, "now": float(now)}
         return found if by_sums else {"message": query.message(found, own.n_samples)}
 
-    return Task(work, estimator.n_rounds, reads=MOMENTS)
+    how: Any = {"center": estimator.center, "rank": lambda d: estimator.n_components}
+    return of_query(ExpectedScores, estimator.n_rounds, answer=answer, parts=None, **how)
 
 
 def _weighted(bounds: Bounds) -> Grids:
@@ -188,13 +188,9 @@ def _weighted(bounds: Bounds) -> Grids:
 def _scores(bounds: Bounds) -> Grids:
     products, count = grids_of_sums(bounds)["products"], Grid(bounds.rows)
     d = math.ceil(math.log2(bounds.n_features))
-    return {
-        "left": products.wider(_LEFT),
-        "right": products.wider(_RIGHT),
-        "covariance": count.wider(_INVERSE),
-        "logs": count.wider(d + _LOG),
-        "distances": products.wider(_INVERSE),
-    }
+    by = {"left": _LEFT, "right": _RIGHT, "distances": _INVERSE}
+    grids = {name: products.wider(more) for name, more in by.items()}
+    return {**grids, "covariance": count.wider(_INVERSE), "logs": count.wider(d + _LOG)}
 
 
 @secure_work.register
@@ -215,9 +211,9 @@ class SiteRounds(Rounds):
     def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site, where the query is asked."""
         read, self.basis = partial(self._read, query), getattr(query, "V", None)
-        there = () if isinstance(query, Moments) else [label for label, *_ in clients]
-        how: Any = {"spent": self.sites.private, "there": there}
-        messages = self.sites.ask(query.kind, read, *query.arguments, **how)
+        there, spent = [label for label, *_ in clients], self.sites.private
+        there = [] if isinstance(query, Moments) else there
+        messages = self.sites.ask(query.kind, read, *query.arguments, spent=spent, there=there)
         self.n_products += query.kind == TimesScatter.kind
         yield from messages.values()
 
@@ -227,10 +223,7 @@ class SiteRounds(Rounds):
             total = super().total(query)
             self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
             return total
-        k, d = query.F.shape
-        one, square = (1,), (k, k)
-        shapes = {"left": (k, d), "right": square, "covariance": square, "logs": one}
-        shapes["distances"] = one
+        shapes = {name: (n,) for name, n in query.parts.items()}
         return query.message(self.sites.sum("scores", shapes, *query.arguments), self.n_rows)
 
     def _read(self, query: Query, answer: Answer) -> np.ndarray:

@@ -20,6 +20,7 @@ from ..communication._channel import (
     LEAST,
     MOST_BITS,
     exponent_of,
+    exponents_of,
 )
 from ._messages import Answer, are_too_large
 from ._questions import BEGINNINGS, RefusedError, Task
@@ -105,10 +106,9 @@ class SecureAggregation:
             object.__setattr__(self, name, check_integer(name, getattr(self, name), *range_))
         if self.identity is not None and not callable(self.identity):
             raise ValueError(f"identity must be callable or None, got {self.identity!r}.")
-        if self.scale is None:
-            return
-        if not isinstance(self.scale, Real) or not 0 < self.scale <= 2.0**LARGEST:
-            raise ValueError(f"scale must be None or in (0, 2^{LARGEST}], got {self.scale!r}.")
+        scale = self.scale
+        if not (scale is None or (isinstance(scale, Real) and 0 < scale <= 2.0**LARGEST)):
+            raise ValueError(f"scale must be None or in (0, 2^{LARGEST}], got {scale!r}.")
 
     def needed(self, n_sites: int) -> int:
         """Return how many of the sites that begin a sum have to come to its end.
@@ -191,7 +191,7 @@ class Bounds(NamedTuple):
         """
         if dtype is not None and are_too_large(mean, float(np.sum(scatter)) / count, dtype):
             raise RefusedError("values that are too large")
-        n, *found = _exponents(np.hstack([count, mean, scatter]))
+        n, *found = exponents_of(np.hstack([count, mean, scatter]))
         return cls(int(n), d, *np.split(np.array(found), 2))
 
     @property
@@ -229,7 +229,7 @@ class Bounds(NamedTuple):
 
         A site whose own bounds are larger takes no part, whatever it is asked.
         """
-        (e,) = _exponents(scale)
+        (e,) = exponents_of(scale)
         mean, scatter = np.full_like(self.mean, -((self.rows - e) // 2)), self.scatter * 0 + e
         if self.rows > e or (self.mean > mean).any() or (self.scatter > scatter).any():
             raise RefusedError("out of range: the rows are not within the scale")
@@ -308,9 +308,8 @@ class Grid:
     ) -> np.ndarray:
         """The sum of numbers whose words add up to these."""
         levels, total = self.levels(bits, n_sites), np.zeros(shape)
-        for part, (exponent, used) in zip(
-            np.split(words, len(levels))[::-1], levels[::-1], strict=True
-        ):
+        parts = zip(np.split(words, len(levels)), levels, strict=True)
+        for part, (exponent, used) in reversed([*parts]):
             integers = part.view(np.int64).astype(np.float64).reshape(shape)
             with np.errstate(under="ignore"):
                 total += np.ldexp(integers, exponent - used)
@@ -385,10 +384,3 @@ def bounds_in(answer: Answer) -> bytes:
     answer.agree("number of features", bounds.n_features)
     answer.agree("number of bounds", len(vector))
     return vector.tobytes()
-
-
-def _exponents(values: Any) -> np.ndarray:
-    """Least e with an absolute value up to 2^e, from `LEAST` to `LARGEST`."""
-    fractions, exponents = np.frexp(np.abs(np.ravel(values).astype(np.float64)))
-    found = np.where(fractions == 0, LEAST, exponents - (fractions == 0.5))
-    return found.clip(LEAST, LARGEST).astype(np.int64)

@@ -331,21 +331,16 @@ class SecureSums(Sites):
 
         They announce their bounds. Sites that have no more rows are asked no more.
         """
-        found, limit = self.ask_batch(kind, bounds_in, batch), f"{self.limit}={self.min_sites}"
-        if 0 < len(found) < self.min_sites:
+        found, wanted = self.ask_batch(kind, bounds_in, batch), f"{self.limit}={self.min_sites}"
+        n = len(found)
+        if 0 < n < self.min_sites:
             if not batch:
-                raise RuntimeError(
-                    f"Too few sites: {len(found)} have rows for a batch, but {limit}."
-                )
-            warnings.warn(
-                f"Rows from batch {batch} on are left out: {len(found)} sites have them, but "
-                f"{limit}.",
-                UserWarning,
-                stacklevel=2,
-            )
-        if len(found) < self.min_sites:
+                raise RuntimeError(f"Too few sites: {n} have rows for a batch, but {wanted}.")
+            text = f"Rows from batch {batch} on are left out: {n} sites have them, but {wanted}."
+            warnings.warn(text, UserWarning, stacklevel=2)
+        if n < self.min_sites:
             return []
-        self.n_ended += len(self.names) - len(found)
+        self.n_ended += len(self.names) - n
         self.names = {node: name for node, name in self.names.items() if name in found}
         self.begin_sums(found)
         self.announced = found
@@ -366,8 +361,8 @@ class SecureSums(Sites):
         announced = Bounds.of_all(map(self.announced.__getitem__, session.names))
         grids = grids_of(self.tasks[kind], announced)
         words = {name: len(grids[name].levels(bits, n)) for name in sorted(shapes)}
-        whole = [name for name in words if None not in shapes[name]]
-        sizes = {name: math.prod([n or 1 for n in shapes[name]]) * words[name] for name in whole}
+        whole: Any = {name: shape for name, shape in shapes.items() if None not in shape}
+        sizes = {name: math.prod(shape) * words[name] for name, shape in whole.items()}
         known = sum(sizes.values())
         masked = session.masked(kind, known if len(whole) == len(words) else None, arguments)
         if self._summed and self._summed != set(masked):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,12 +36,10 @@ from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import known_thresholds
 from ..tracking._stmiss import Filled, State, fill, misfits, residuals
 from ..tracking._stmiss_tracker import STMissTracker
-from ._estimators import partial_fit_estimator, refuse_channel, site_work
+from ._estimators import Rounds, partial_fit_estimator, refuse_channel, secure_work, site_work
 from ._messages import Answer
-from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns
-from ._rows import dense
+from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns, dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation
-from ._secure_fits import Rounds, secure_work
 from ._sites import SecureSums, Sites
 
 # Why questions read rows.
@@ -66,8 +64,7 @@ def _of_batches_before(limits: np.ndarray) -> list[np.ndarray]:
 # -------------------------------------------------------------------- models that travel
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """What fills rows: their mean, a basis of k directions, and a ridge of k numbers or none.
 
     It travels as two arrays: the mean above the basis, and whether there is a ridge before it.
@@ -104,8 +101,7 @@ class Model:
         return State(Subspace.empty(len(self.mean)), self.mean, self.basis)
 
 
-@dataclass(frozen=True)
-class Cleaning:
+class Cleaning(NamedTuple):
     """How a batch is rid of outliers: by a model without a ridge, and thresholds of columns.
 
     It travels as two arrays: the mean above the basis, and thresholds after a number that says how
@@ -185,11 +181,9 @@ def moments_of(rows: np.ndarray) -> RowMoments:
 
 
 @site_work.register
-def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
-    refuse_channel(estimator.channel)
-    tracker, center = estimator, estimator.center
-    updates = estimator.n_iter + 1
-    rounds = max(estimator.n_rounds, estimator._first_rounds)
+def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
+    refuse_channel(tracker.channel)
+    updates, rounds = tracker.n_iter + 1, max(tracker.n_rounds, tracker._first_rounds)
 
     def batch_rows(d):
         return STMissTracker._block_rows(tracker, d, False)
@@ -232,7 +226,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
         d = X.shape[1]
         check_patterns(X, min_rows_of_pattern)
-        check_mean(about, d, center)
+        check_mean(about, d, tracker.center)
         check_basis(V, d, tracker._rank(d))
         rows = without_sparse_part(dense(X) - about, tracker._rank(d))  # not what V has
         return {"message": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
@@ -251,7 +245,7 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     def sums(query, of_residuals):
         def work(site, X, c, m, m_ridge, limits, V, about, *, min_rows, min_rows_of_pattern=None):
             d = X.shape[1]
-            check_mean(about, d, center and not of_residuals)
+            check_mean(about, d, tracker.center and not of_residuals)
             check_basis(V, d, max(tracker._rank(d), min(10, d)))
             sent = c, m, m_ridge, limits
             Y, by, filled = filled_rows(tracker, X, sent, min_rows, min_rows_of_pattern)
@@ -266,14 +260,14 @@ def _(estimator: FederatedSubspaceTracker) -> dict[str, Task]:
     return {
         "batch": task(batch, reads="summary", begins=True),
         "observed": task(observed, reads=OBSERVED),
-        "low_rank": task(low_rank, estimator._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
+        "low_rank": task(low_rank, tracker._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
         "filled": same(about_filled(count), updates + 2),
         "misfits": same(about_filled(misfit), updates + 2),
         "moments": same(about_filled(moments), updates),
         "times_scatter": same(sums(TimesScatter, False), updates * rounds),
         "variances": same(sums(Variances, False), updates),
-        "times_residuals": same(sums(TimesScatter, True), estimator.n_rounds),
+        "times_residuals": same(sums(TimesScatter, True), tracker.n_rounds),
         "residuals": same(sums(Variances, True)),
     }
 
@@ -316,18 +310,15 @@ class BatchAtSites:
         return [Client(site, np.broadcast_to(0.0, (n, d))) for site, n in rows]
 
 
-@dataclass(frozen=True)
-class FilledAtSites:
-    """Filled rows that stay at the sites; of those that count the server knows how many."""
+class FilledAtSites(NamedTuple):
+    """Filled rows that stay at the sites, and what questions about them begin with.
+
+    There are as many ``counts``, all true, as rows that count.
+    """
 
     batch: BatchAtSites
-    model: Model
-    n_counting: int
-
-    @property
-    def counts(self) -> np.ndarray:
-        """As many rows as count."""
-        return np.ones(self.n_counting, dtype=bool)
+    models: tuple[np.ndarray, ...]
+    counts: np.ndarray
 
 
 class BatchRounds(Rounds):
@@ -349,23 +340,20 @@ class BatchRounds(Rounds):
 
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
-        query: Query = function
-        (kind, arguments), read = self.asked(query), partial(self._read, query)
-        batch, there = self.batch.number, self.batch.counts
-        found = self.sites.ask_batch(kind, read, batch, *arguments, there=there)
+        kind, arguments = self.asked(function)
+        there, read = self.batch.counts, partial(self._read, function)
+        found = self.sites.ask_batch(kind, read, *arguments, there=there)
         yield from (found[site] for site in there)
 
-    def total(self, query: Any) -> np.ndarray:
-        """A secure sum of the answers to a query."""
-        kind, arguments = self.asked(query)
-        names = _names_in(kind, self.length(query), self.batch.shape[1])
-        total = self.numbers(kind, names, self.batch.number, *arguments)
-        return total.reshape([-1 if n is None else n for n in query.shape])
-
-    def asked(self, query: Query) -> tuple[str, tuple[np.ndarray, ...]]:
-        """Kind and arguments of the question for a query."""
+    def asked(self, query: Query) -> tuple[str, tuple[Any, ...]]:
+        """Kind and arguments of the question for a query: number of the batch, models, fields."""
         fields = (value for name, value in vars(query).items() if name != "steps")
-        return self.kinds.get(query.kind, query.kind), (*self.models, *fields)
+        arguments = self.batch.number, *self.models, *fields
+        return self.kinds.get(query.kind, query.kind), arguments
+
+    def names(self, query: Any) -> np.ndarray:
+        """Name of the part that each number of the answer is in."""
+        return _names_in(self.asked(query)[0], self.length(query), self.batch.shape[1])
 
     def length(self, query: Query) -> int:
         """Numbers in the answer."""
@@ -380,12 +368,6 @@ class BatchRounds(Rounds):
         if isinstance(query, Moments) and len(message) != self.length(query):
             raise answer.refused(f"a sum of {len(message) - 1} columns")
         return message
-
-
-def arrays_of(clean: Cleaning, model: Model) -> tuple[np.ndarray, ...]:
-    """What a question about filled rows begins with: how they are cleaned, and filled."""
-    rows, limits = clean.arrays
-    return rows, *model.arrays, limits
 
 
 def _check_share(answer: Answer, count: float, n: int) -> None:
@@ -492,7 +474,9 @@ class TrackerOfSites(FederatedSubspaceTracker):
         time = "alone" if self.alone else self.n_fills
         new = Model(state.mean, state.basis, self._ridge_of(state))
         model = self._once(("model", time), lambda: new)
-        return FilledAtSites(Y, model, self._counting(Y, arrays_of(Y.clean, model)))
+        rows, limits = Y.clean.arrays
+        models = rows, *model.arrays, limits
+        return FilledAtSites(Y, models, np.ones(self._counting(Y, models), dtype=bool))
 
     def _noise_alone(self, state: State, Y: Any, filled: Any) -> float:
         self.alone = True
@@ -505,8 +489,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
     ) -> tuple[Federation, list[Client]]:
         kinds = {"times_scatter": "times_residuals", "variances": "residuals"}
         kinds = kinds if what == "residuals" else {}
-        batch, models = filled.batch, arrays_of(filled.batch.clean, filled.model)
-        return BatchRounds(self, batch, kinds, models), batch.clients
+        return BatchRounds(self, filled.batch, kinds, filled.models), filled.batch.clients
 
 
 @partial_fit_estimator.register
@@ -514,11 +497,10 @@ def _(
     estimator: FederatedSubspaceTracker, sites: Sites, batch: int
 ) -> FederatedSubspaceTracker | None:
     tracker = TrackerOfSites(**estimator.get_params(deep=False))
-    tracker.sites = sites
+    tracker.sites, tracker.given = sites, {}
     stream = getattr(estimator, "_stream", None)
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
-    tracker.given = {}
 
     def take() -> tuple[State, dict[str, int]] | None:
         if not (rows := tracker.begin(batch)):
@@ -535,11 +517,10 @@ def _(
     state, rows = taken
     estimator.communication_ = tracker.communication_
     estimator.clients_ = sorted({*estimator.clients_, *rows})
-    d, n = sites.n_features, sum(rows.values())
-    n_rows = n + (0 if stream is None else stream.n_rows)
+    before, dtype = (0, sites.dtype) if stream is None else (stream.n_rows, stream.dtype)
+    n_rows, none = before + sum(rows.values()), RowBuffer(np.empty((0, sites.n_features)), 1)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
-    dtype = sites.dtype if stream is None else stream.dtype
-    stream = Stream(fixed, state, RowBuffer(np.empty((0, d)), 1), n_rows, dtype, n_rows - n)
+    stream = Stream(fixed, state, none, n_rows, dtype, before)
     estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
@@ -587,8 +568,8 @@ def _grids_of_batch(bounds: Bounds) -> Grids:
 
 
 @secure_work.register
-def _(estimator: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
-    plain, tracker = site_work(estimator), estimator
+def _(tracker: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
+    plain = site_work(tracker)
 
     def batch(site, X):
         Y, d = dense(X), X.shape[1]

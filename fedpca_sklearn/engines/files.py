@@ -23,19 +23,9 @@ from sklearn.base import clone
 from .._validation.checks import check_integer
 from .._validation.feature_names import check_text
 from ._apps import SiteApp, Wanted, fit_over
-from ._messages import (
-    Array,
-    Carrier,
-    Context,
-    Letter,
-    Message,
-    digest_of,
-    read_letter,
-    write_bytes,
-)
+from ._messages import Array, Carrier, Context, Letter, Message, digest_of, read_letter, write_bytes
 from ._parameters import constructed, construction_of
-from ._questions import RefusedError
-from ._rows import SiteRows
+from ._questions import RefusedError, SiteRows
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
 
@@ -60,7 +50,7 @@ def signed(letter: Letter, identity: tuple[bytes, Any] | None) -> Letter:
     """A letter with the signature of its author, who may have a key."""
     if identity is None:
         return letter
-    from ._masks import signature  # which needs an optional dependency
+    from ._secure_sum import signature  # which needs an optional dependency
 
     text = signature(identity[0], _signed_of(letter), 0)
     return letter._replace(about={**letter.about, _SIGNATURE: text})
@@ -74,7 +64,7 @@ def unsigned(letter: Letter) -> Letter:
 
 def check_signed(path: Any, letter: Letter, public: bytes) -> None:
     """Raise unless a letter has been signed with the key of a public one."""
-    from ._masks import signers
+    from ._secure_sum import signers
 
     text, of = letter.about.get(_SIGNATURE), _signed_of(unsigned(letter))
     if not isinstance(text, bytes) or signers(of, 1, [text, b""], [public]) is None:
@@ -218,14 +208,9 @@ class Study:
         estimator = clone(estimator)
         if estimator.get_params(deep=False).get("random_state", 0) is None:
             estimator.set_params(random_state=secrets.randbelow(2**31))
-        study = {
-            "estimator": construction_of(estimator, known),
-            "sites": sites,
-            "min_sites": min_sites,
-            "secure": _terms_of(secure),
-            "run": secrets.randbits(62),
-            "seed": secrets.token_hex(32),
-        }
+        text, terms = construction_of(estimator, known), _terms_of(secure)
+        study = {"estimator": text, "sites": sites, "min_sites": min_sites, "secure": terms}
+        study |= {"run": secrets.randbits(62), "seed": secrets.token_hex(32)}
         path = Path(folder) / _STUDY
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
@@ -306,15 +291,9 @@ class _Letters(Carrier):
     def _ask(self, node: int, question: Message) -> None:
         """Write a question, or find that it is there as it was written."""
         study = self.study
-        about = {
-            "run": study._run,
-            "number": self._turn,
-            "site": study.sites[node - 1],
-            "node": node,
-            "estimator": study._estimator,
-            "secure": _terms_of(study._secure),
-            "after": self._after,
-        }
+        terms, site = _terms_of(study._secure), study.sites[node - 1]
+        about = {"run": study._run, "number": self._turn, "site": site, "node": node}
+        about |= {"estimator": study._estimator, "secure": terms, "after": self._after}
         letter, path = Letter(about, question), self._path(node, "question")
         if not path.exists():
             write_bytes(path, signed(letter, study.identity).to_bytes())
@@ -434,10 +413,10 @@ def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation |
     if found is None:
         raise ValueError("the site takes part in secure sums only, and the question is of none.")
     for name in ("bits", "scale"):
-        if getattr(found, name) != getattr(secure, name):
+        own, got = getattr(secure, name), getattr(found, name)
+        if got != own:
             raise ValueError(
-                f"secure sums of {name}={getattr(secure, name)!r} are allowed, the question is of "
-                f"{getattr(found, name)!r}."
+                f"secure sums of {name}={own!r} are allowed, the question is of {got!r}."
             )
     threshold = max(found.threshold, secure.threshold)
     return replace(secure, threshold=threshold, restarts=min(found.restarts, secure.restarts))
@@ -470,10 +449,9 @@ class _State:
         self._rows = joblib.hash(rows, hash_name="sha1")
         if not last:
             return
-        if about["number"] <= last["number"]:
-            raise ValueError(
-                f"question {about['number']} is out of turn: {last['number']} was answered."
-            )
+        number, answered = about["number"], last["number"]
+        if number <= answered:
+            raise ValueError(f"question {number} is out of turn: {answered} was answered.")
         if self._rows != last["rows"]:
             raise ValueError("the rows are others than in earlier questions of this study.")
         for name in ("estimator", "secure"):

@@ -20,8 +20,7 @@ from ._apps import SiteApp, Wanted, fit_over, partial_fit_over
 from ._estimators import NoBatchError, fit_estimator, partial_fit_estimator, site_work
 from ._messages import Array, Carrier, Message
 from ._messages import Context as SiteContext
-from ._questions import Given, RefusedError, Task
-from ._rows import SiteRows
+from ._questions import Given, RefusedError, SiteRows, Task
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
 

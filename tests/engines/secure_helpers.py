@@ -4,10 +4,9 @@ import numpy as np
 from engines.site_helpers import ROWS, SECURE, Site, made
 from flwr.app import ConfigRecord
 
-from fedpca_sklearn.engines._masks import mask, recovered
 from fedpca_sklearn.engines._messages import arrays_of
 from fedpca_sklearn.engines._secure import Bounds, grids_of_sums
-from fedpca_sklearn.engines._secure_sum import question_of, session_of
+from fedpca_sklearn.engines._secure_sum import mask, question_of, recovered, session_of
 
 BITS = 50
 # what a site sends about the question "moments": the sums of eight columns, their number, a zero

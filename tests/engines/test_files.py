@@ -305,7 +305,7 @@ def test_what_is_sent_beside_arrays_is_plain(begun):
 def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
     """Nobody on the way asks or answers in another's name, with or without a key of his own."""
     pytest.importorskip("flwr")
-    from fedpca_sklearn.engines._masks import key_pair
+    from fedpca_sklearn.engines._secure_sum import key_pair
 
     names = list(PARTS)
     pairs = {name: key_pair() for name in [*names, "coordinator", "stranger"]}

@@ -12,7 +12,7 @@ from engines.test_private_sites import ROUNDS, SUMMARY, private_fit
 from sklearn.base import clone
 
 from fedpca_sklearn import PairMoments, Subspace
-from fedpca_sklearn.engines import _secure_fits
+from fedpca_sklearn.engines import _estimators
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, SiteRows, client_app
 from fedpca_sklearn.privacy import DiscreteGaussian
 
@@ -337,7 +337,7 @@ VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0) |\
 def test_secure_sums(code, told, learnt, monkeypatch):
     """What a site does not tell openly it sends masked, of the kinds that the cell names."""
     if "refine" in code:
-        monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 7)
+        monkeypatch.setattr(_estimators, "MAX_FEATURES", 7)
     parts, told, came = OWNERS if "Vertical" in code else PARTS, eval(told), {}
     for _, kind, _, back in travelled(code, parts, SecureAggregation(threshold=3))[1]:
         came.setdefault(kind, set()).update(back)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from engines.site_helpers import SECURE, made, table
 
-from fedpca_sklearn.engines._secure_fits import secure_tasks, secure_work
+from fedpca_sklearn.engines._estimators import secure_tasks, secure_work
 from fedpca_sklearn.engines.flower import Task, site_work
 
 WHY = dict(

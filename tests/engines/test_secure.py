@@ -30,11 +30,10 @@ from test_walks import walked
 
 from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
 from fedpca_sklearn._kernels.row_moments import SiteMoments
-from fedpca_sklearn.engines import _masks, _secure_fits, _sites
-from fedpca_sklearn.engines._masks import key_pair
+from fedpca_sklearn.engines import _estimators, _secure_sum, _sites
+from fedpca_sklearn.engines._estimators import secure_tasks
 from fedpca_sklearn.engines._secure import Grid
-from fedpca_sklearn.engines._secure_fits import secure_tasks
-from fedpca_sklearn.engines._secure_sum import Session
+from fedpca_sklearn.engines._secure_sum import Session, key_pair
 from fedpca_sklearn.engines.flower import RefusedError, SecureAggregation, fit_sites
 from fedpca_sklearn.summary import PairMoments
 
@@ -133,8 +132,8 @@ def test_flowers_masks_are_not_used():
     secret = bytes(range(32))
     other = bytes([secret[4], *secret[1:4], secret[0], *secret[5:]])  # the same after its xor
     folded = secret[4:8] + secret[:4] + secret[8:]
-    masks = [_masks.mask(key, b"question", 100) for key in (secret, other, folded)]
-    masks.append(_masks.mask(secret, b"another", 100))
+    masks = [_secure_sum.mask(key, b"question", 100) for key in (secret, other, folded)]
+    masks.append(_secure_sum.mask(secret, b"another", 100))
     assert all(not (masks[0] == mask).any() for mask in masks[1:])
 
 
@@ -361,7 +360,7 @@ WIDE_PARTS = {site: WIDE[site == LABELS] for site in PARTS}
 @pytest.fixture
 def few_features(monkeypatch):
     """More features than second moments are summed of."""
-    monkeypatch.setattr(_secure_fits, "MAX_FEATURES", 20)
+    monkeypatch.setattr(_estimators, "MAX_FEATURES", 20)
 
 
 @pytest.mark.usefixtures("few_features")

@@ -14,18 +14,19 @@ from engines.site_helpers import ROWS, made
 from flwr.app import Array, ArrayRecord
 from scipy.stats import chisquare
 
-from fedpca_sklearn.engines import _masks, _secure_sum
-from fedpca_sklearn.engines._masks import (
+from fedpca_sklearn.engines import _secure_sum
+from fedpca_sklearn.engines._secure_sum import (
     key_pair,
     mask,
     opened,
+    question_of,
     recovered,
     sealed,
+    session_of,
     shared_keys,
     signature,
     signed_masks,
 )
-from fedpca_sklearn.engines._secure_sum import question_of, session_of
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 POWER = made("FederatedPowerPCA(3, random_state=0)")
@@ -444,7 +445,7 @@ def repeatable(monkeypatch):
     class Drawn:
         urandom = rng.bytes
 
-    monkeypatch.setattr(_masks, "generate_key_pairs", key_pairs)
+    monkeypatch.setattr(_secure_sum, "generate_key_pairs", key_pairs)
     monkeypatch.setattr(_secure_sum, "os", Drawn)
 
 

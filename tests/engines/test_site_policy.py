@@ -27,7 +27,7 @@ from sklearn.base import clone
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, PrivacyLedger
 from fedpca_sklearn.__main__ import main
-from fedpca_sklearn.engines import _site_log, _site_policy
+from fedpca_sklearn.engines import _site_policy
 from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import SitePolicy, fit_sites
 from fedpca_sklearn.privacy._chained_lines import chained
@@ -136,14 +136,14 @@ def test_a_server_that_starts_run_after_run(at):
 
 
 def test_the_next_day_questions_are_answered_again(at, monkeypatch):
-    class Clock(_site_log.datetime):
+    class Clock(_site_policy.datetime):
         day = 1
 
         @classmethod
         def now(cls, tz):
             return cls(2026, 5, cls.day, tzinfo=tz)
 
-    monkeypatch.setattr(_site_log, "datetime", Clock)
+    monkeypatch.setattr(_site_policy, "datetime", Clock)
     for Clock.day, answers in ((1, True), (1, False), (2, True), (2, False)):
         site = Site(PCA_3, policy=at(max_queries_per_day=1))
         assert site.answers("summary") == answers
@@ -431,14 +431,14 @@ def test_a_log_that_was_deleted_one_whose_head_was_and_what_a_crash_left(at, wri
 
 
 def test_a_full_disk_answers_nothing(at, monkeypatch):
-    append, room = _site_log.append_flushed, count()
+    append, room = _site_policy.append_flushed, count()
 
     def full(*arguments):
         if next(room) == 1:  # the answer
             raise OSError(28, "No space left on device")
         append(*arguments)
 
-    monkeypatch.setattr(_site_log, "append_flushed", full)
+    monkeypatch.setattr(_site_policy, "append_flushed", full)
     assert refusal(Site(PCA_3, policy=at()), "summary").startswith("OSError, ")
 
 

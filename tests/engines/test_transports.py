@@ -35,11 +35,10 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import make_subspace_stream, subspace_distance
-from fedpca_sklearn._kernels.row_moments import RowsAtHand
-from fedpca_sklearn.engines._estimators import check_parameters, site_work
+from fedpca_sklearn._kernels.row_moments import SiteMoments
+from fedpca_sklearn.engines._estimators import check_parameters, secure_tasks, site_work
 from fedpca_sklearn.engines._parameters import construction_of
-from fedpca_sklearn.engines._rounds import asking
-from fedpca_sklearn.engines._secure_fits import secure_tasks
+from fedpca_sklearn.engines._rounds import of_query
 from fedpca_sklearn.engines.flower import (
     NoBatchError,
     SecureAggregation,
@@ -664,6 +663,7 @@ def test_keys_stay_those_of_an_owner_that_is_lost(kind, n):
 def test_rows_of_a_site_weigh_one_where_they_are_too_few_for_a_variance():
     """Of k factors k + 1 rows are, as in one process."""
     X = np.random.default_rng(0).standard_normal((4, 5))
-    query = asking(Moments, True, lambda d: 2, weighted=True)("west", 5, np.array(0.1))
-    assert_allclose(query.local(RowsAtHand(X[:3])), [*X[:3].sum(axis=0), 3])
-    assert query.local(RowsAtHand(X))[-1] < 4
+    task = of_query(Moments, center=True, rank=lambda d: 2, weighted=True)
+    few, enough = (task.work("west", SiteMoments.of(Y), np.array(0.1)) for Y in (X[:3], X))
+    assert_allclose(few["message"], [*X[:3].sum(axis=0), 3])
+    assert enough["message"][-1] < 4
