@@ -515,6 +515,19 @@ def test_the_number_of_the_batch_of_a_fit_of_all_rows_must_be_given():
     assert (later.n_batches_, later.n_samples_) == (3, 200 + 40 + 20 + 20)
 
 
+@pytest.mark.parametrize("weighting", ["equal", "rows"])
+def test_steps_of_unlike_numbers_of_rows_by_secure_sums(weighting):
+    """Each batch of the sites is one call of partial_fit."""
+    estimator = made(f"OnlineDistributedPCA(3, average='steps', weighting='{weighting}')")
+    streams = {site: [rows[:31], rows[31:]] for site, rows in PARTS.items()}
+    found, expected = fit(estimator, streams, secure=SECURE), clone(estimator)
+    for step in range(2):
+        rows = [batches[step] for batches in streams.values()]
+        clients = np.repeat(list(streams), list(map(len, rows)))
+        expected.partial_fit(np.concatenate(rows), clients=clients)
+    assert_same(found, expected, 1e-9)
+
+
 def test_batches_with_other_columns_end_the_fit():
     frames = sites_of("frames")
     columns = list(frames["east"].columns)
