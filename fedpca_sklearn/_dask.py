@@ -28,18 +28,6 @@ from .summary._adjusted import Adjusting
 from .summary._merging import tighter_fraction
 from .summary._metric import merged
 
-__all__ = [
-    "RowChunks",
-    "chunks_in_order",
-    "is_dask",
-    "is_delayed",
-    "lazy_transform",
-    "leave_as_it_is",
-    "refuse_dask",
-    "run",
-    "summarise",
-]
-
 # Summaries merged by one task.
 FAN_IN = 4
 _NO_ROWS = "X must have at least one row of positive weight in its chunks, found none."

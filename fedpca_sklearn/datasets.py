@@ -437,7 +437,11 @@ def make_subspace_stream(
     if variances.shape != (k,) or (variances < 0).any():
         raise ValueError(f"variances must be {k} non-negative numbers, got {variances!r}.")
     scale = np.sqrt(3 * variances)
-    low, high = _bounds("outlier_range", outlier_range)
+    if np.shape(outlier_range) != (2,):
+        raise ValueError(f"outlier_range must be two numbers, got {outlier_range!r}.")
+    low, high = (nonnegative_float("outlier_range", bound) for bound in outlier_range)
+    if low > high:
+        raise ValueError(f"outlier_range must be two increasing numbers, got {outlier_range!r}.")
 
     rng = check_random_state(random_state)
     signs = rng.choice([-1.0, 1.0], size=(2, d))
@@ -449,8 +453,7 @@ def make_subspace_stream(
         path = RandomWalk(start, delta * speeds, frames)
     else:
         time = np.arange(n)
-        if model == "piecewise":
-            time = np.searchsorted(changes, time, "right")
+        time = np.searchsorted(changes, time, "right") if model == "piecewise" else time
         path = SteadyRotation(start, delta * time, speeds, signs)
     low_rank = path.rows(rng.uniform(-1, 1, (n, k)) * scale)
     X = low_rank + noise_std * rng.standard_normal((n, d)) if noise_std else low_rank.copy()
@@ -471,16 +474,6 @@ def make_subspace_stream(
         subspace_at=path.subspace_at,
         subspace_changes=partial(_subspace_changes, low_rank, k),
     )
-
-
-def _bounds(name: str, value: Any) -> tuple[float, float]:
-    """Two finite, non-negative, increasing numbers."""
-    if np.shape(value) != (2,):
-        raise ValueError(f"{name} must be two numbers, got {value!r}.")
-    low, high = (nonnegative_float(name, bound) for bound in value)
-    if low > high:
-        raise ValueError(f"{name} must be two increasing numbers, got {value!r}.")
-    return low, high
 
 
 def _subspace_changes(rows: np.ndarray, k: int, batch_size: int) -> np.ndarray:

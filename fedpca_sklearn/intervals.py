@@ -312,7 +312,15 @@ def jackknife_intervals(
         deviations, tangents = (deviations_of_unlike(e, shares) for e in (errors, tangents))
         freedom = freedom_of_unlike(shares)
         squares, of_each = deviations**2, np.full(deviations.shape[1], freedom)
-        _warn_of_few(shares)
+        effective = float(1 / (shares @ shares))
+        if effective < FEW_SITES:
+            warnings.warn(
+                f"the means of the {len(shares)} sites differ: their rows say as much of other "
+                f"sites as {effective:.1f} sites of equal size. Intervals are wide, and may have "
+                "the population's value less often than stated.",
+                UserWarning,
+                stacklevel=2,
+            )
     else:
         squares = deviations_of(errors, shares, groups) ** 2
         tangents = deviations_of(tangents, shares, groups)
@@ -330,19 +338,6 @@ def jackknife_intervals(
         cumulative_ratio_interval=expit(ends[2 * k :]),
         subspace_sine_bound=sine_bound(tangents, freedom, confidence),
     )
-
-
-def _warn_of_few(shares: np.ndarray) -> None:
-    """Warn where sites whose means differ are as few as their shares say."""
-    effective = float(1 / (shares @ shares))
-    if effective < FEW_SITES:
-        warnings.warn(
-            f"the means of the {len(shares)} sites differ: their rows say as much of other sites "
-            f"as {effective:.1f} sites of equal size. Intervals are wide, and may have the "
-            "population's value less often than stated.",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _checked(subspaces: Any) -> tuple[list[Subspace], np.ndarray]:

@@ -73,7 +73,14 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
     if A.shape[1] > B.shape[1]:
         A, B = B, A
     if metric == "euclidean":
-        return _between_bases(A, B)
+        if A.shape[1] != B.shape[1]:
+            raise ValueError(
+                "metric='euclidean' needs subspaces of equal dimension, got dimensions "
+                f"{A.shape[1]} and {B.shape[1]}."
+            )
+        angles = scipy.linalg.subspace_angles(A, B)
+        # of the nearest bases: 2 - 2 cos = 4 sin(angle / 2)^2, summed
+        return float(2 * np.linalg.norm(np.sin(angles / 2)))
     residual = A - B @ (B.T @ A)
     sines = np.minimum(scipy.linalg.svdvals(residual, check_finite=False), 1.0)
     if metric == "sin":
@@ -84,17 +91,7 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
     return float(np.sqrt(2 * squares + (B.shape[1] - A.shape[1])))
 
 
-def _between_bases(A: np.ndarray, B: np.ndarray) -> float:
-    """Distance of the nearest orthonormal bases: 2 - 2 cos = 4 sin(angle / 2)^2, summed."""
-    if A.shape[1] != B.shape[1]:
-        raise ValueError(
-            "metric='euclidean' needs subspaces of equal dimension, got dimensions "
-            f"{A.shape[1]} and {B.shape[1]}."
-        )
-    angles = scipy.linalg.subspace_angles(A, B)
-    return float(2 * np.linalg.norm(np.sin(angles / 2)))
-
-
+@np.errstate(over="ignore", invalid="ignore")  # a sum of squares that overflows is an error
 def _centred(X: Any, mean: Any):
     """X less a vector, as ``(Z, rest, total)``: rows Z - rest^T and their sum of squares.
 
@@ -102,15 +99,6 @@ def _centred(X: Any, mean: Any):
     are, so that nothing is densified, and nothing cancels.
     """
     X = check_rows(in_numpy(X))
-    with np.errstate(over="ignore", invalid="ignore"):
-        centred = _about(X, mean)
-    if not np.isfinite(centred[-1]):
-        raise too_large("sum of squares")
-    return centred
-
-
-def _about(X: Any, mean: Any):
-    """The same, of which the sum of squares may overflow."""
     n, d = X.shape
     if mean is None:
         mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
@@ -118,12 +106,16 @@ def _about(X: Any, mean: Any):
     if mean.shape not in ((), (d,)) or not np.isfinite(mean).all():
         raise ValueError(f"mean must be finite, a number or of shape ({d},), got {mean!r}.")
     mean = np.broadcast_to(mean, (d,))
-    if not sp.issparse(X):
-        Z = X - mean
-        return Z, np.zeros(d), float(np.einsum("ij,ij->", Z, Z))
-    Z, rest = centred_where_full(entries_once(sp.csr_array(X, dtype=np.float64)), mean)
-    deviations, stored = Z.data - rest[Z.indices], np.bincount(Z.indices, minlength=d)
-    return Z, rest, float(deviations @ deviations + (n - stored) @ rest**2)
+    if sp.issparse(X):
+        Z, rest = centred_where_full(entries_once(sp.csr_array(X, dtype=np.float64)), mean)
+        deviations, stored = Z.data - rest[Z.indices], np.bincount(Z.indices, minlength=d)
+        total = float(deviations @ deviations + (n - stored) @ rest**2)
+    else:
+        Z, rest = X - mean, np.zeros(d)
+        total = float(np.einsum("ij,ij->", Z, Z))
+    if not np.isfinite(total):
+        raise too_large("sum of squares")
+    return Z, rest, total
 
 
 def _basis(components: Any, Z: Any) -> np.ndarray:
@@ -169,8 +161,16 @@ def _least_error(Z: Any, mean: np.ndarray, total: float, k: int) -> float:
     if not sp.issparse(Z) and min(n, d) <= 2500:
         G = Z.T @ Z if n >= d else Z @ Z.T
         return total - float(np.linalg.eigvalsh(G)[-k:].sum())
+
+    def times(v: np.ndarray) -> np.ndarray:  # by X - 1 mean^T, without forming it
+        return Z @ v - mean @ v
+
+    def times_transposed(u: np.ndarray) -> np.ndarray:
+        return Z.T @ u - np.multiply.outer(mean, u.sum(axis=0))
+
+    rows = LinearOperator(Z.shape, times, times_transposed, times, np.float64, times_transposed)
     start = np.random.default_rng(0).standard_normal(min(n, d))
-    return total - float((svds(_operator(Z, mean), k=k, v0=start, tol=1e-10)[1] ** 2).sum())
+    return total - float((svds(rows, k=k, v0=start, tol=1e-10)[1] ** 2).sum())
 
 
 def excess_error(X: Any, components: Any, mean: Any = None) -> float:
@@ -213,15 +213,3 @@ def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     if best <= noise:
         return 0.0 if error <= 10 * noise else float("inf")
     return max(error / best - 1, 0.0)
-
-
-def _operator(Z: Any, mean: np.ndarray) -> LinearOperator:
-    """X - 1 mean^T without forming it."""
-    return LinearOperator(
-        Z.shape,
-        matvec=lambda v: Z @ v.ravel() - mean @ v.ravel(),
-        rmatvec=lambda u: Z.T @ u.ravel() - mean * u.sum(),
-        matmat=lambda v: Z @ v - mean @ v,
-        rmatmat=lambda u: Z.T @ u - np.outer(mean, u.sum(axis=0)),
-        dtype=np.float64,
-    )

@@ -29,9 +29,7 @@ class RankRule(BaseEstimator, ABC):
 
     hold_off: int
 
-    _parameter_constraints: dict = {
-        "hold_off": [Interval(Integral, 0, None, closed="left")],
-    }
+    _parameter_constraints: dict = {"hold_off": [Interval(Integral, 0, None, closed="left")]}
 
     @abstractmethod
     def step(self, rank: int, subspace: Subspace) -> int:

@@ -75,10 +75,15 @@ def fit(options: Options) -> Report:
         if options.partial_out and pca.partial_out is None:
             pca.partial_out = confounders_of(options.partial_out, batch.shape[1], rows.names)
         pca.partial_fit(batch)
-    _check_enough(options, rows.n_read)
-    summary = pca.subspace_._replace(feature_names=rows.names)
-    if site is not None:
-        summary = summary._replace(site=site)
+    n, paths = rows.n_read, ", ".join(options.rows)
+    if not n:
+        raise ValueError(f"there is no row in {paths}.")
+    if n < options.min_rows:
+        raise ValueError(
+            f"{paths}: {n} row{'s' if n > 1 else ''}, and --min-rows is {options.min_rows}, "
+            f"as a summary of few rows tells much of each; --min-rows {n} allows it."
+        )
+    summary = pca.subspace_._replace(feature_names=rows.names, site=site)
     if options.scale or options.partial_out:
         summary = stating_model(pca, summary)
     warnings = [] if like is None else unlike_units([like, summary], [options.like, options.output])
@@ -87,18 +92,6 @@ def fit(options: Options) -> Report:
     if rows.n_dropped:
         report.text += f"\n  {'left out':<11}{rows.n_dropped} rows with gaps"
     return report
-
-
-def _check_enough(options: Options, n: int) -> None:
-    """Raise if there are no rows, or fewer than the owner allows."""
-    paths = ", ".join(options.rows)
-    if not n:
-        raise ValueError(f"there is no row in {paths}.")
-    if n < options.min_rows:
-        raise ValueError(
-            f"{paths}: {n} row{'s' if n > 1 else ''}, and --min-rows is {options.min_rows}, "
-            f"as a summary of few rows tells much of each; --min-rows {n} allows it."
-        )
 
 
 def transform(options: Options) -> Report:
@@ -143,14 +136,11 @@ def remove(options: Options) -> Report:
     summaries, warnings = summaries_of_files(options)
     own = [i for i, summary in enumerate(summaries) if summary.site == options.site]
     if not own:
-        merged_files = [
-            f for f, s in zip(options.files, summaries, strict=True) if options.site in s.sites
-        ]
-        why = (
-            f"{merged_files[0]} is merged; the files of its sites are needed"
-            if merged_files
-            else f"they are of {listed(sorted({site for s in summaries for site in s.sites}))}"
-        )
+        why = f"they are of {listed(sorted({site for s in summaries for site in s.sites}))}"
+        for file, summary in zip(options.files, summaries, strict=True):
+            if options.site in summary.sites:
+                why = f"{file} is merged; the files of its sites are needed"
+                break
         raise ValueError(f"no file is of the site {options.site!r} alone: {why}.")
     fitted = model_of(options, summaries, options.files)
     before = fitted.components_
@@ -167,10 +157,9 @@ def scale(options: Options) -> Report:
     """Means and deviations of the rows of all sites, for another tool."""
     summaries, warnings = summaries_of_files(options)
     rows = float(sum(summary.n_samples for summary in summaries))
+    facts = {"output": options.output, "rows": rows}
     scaler = FederatedScaler.from_subspaces(summaries)
-    return moments_written(
-        scaler, options.output, {"output": options.output, "rows": rows}, warnings
-    )
+    return moments_written(scaler, options.output, facts, warnings)
 
 
 def moments_written(
@@ -231,10 +220,14 @@ _MOST_LISTED, _MOST_DRAWN = 10, 6
 _NAME = 40
 
 
-def show(options: argparse.Namespace) -> Report:
+def show(options: Options) -> Report:
     """Compute the components from the summary, by the options that its file states."""
-    if options.plot is not None:
-        _check_picture(options)
+    if options.plot is not None:  # before anything is computed
+        if os.path.splitext(options.plot)[1].lower() not in _PICTURES:
+            ends = ", ".join(_PICTURES)
+            raise ValueError(f"--plot must end in one of {ends}, got {options.plot}.")
+        check_output(options.plot, options.force, [options.file], "show")
+        needed("matplotlib", "plot")
     summary = load(options.file)
     fitted = model_in(options, options.file, summary)
     shown = _with_known_error(stating_model(fitted, fitted.subspace_), summary)
@@ -253,14 +246,6 @@ def show(options: argparse.Namespace) -> Report:
     return Report("\n".join(_lines(options, shown, fitted, names)), found)
 
 
-def _check_picture(options: argparse.Namespace) -> None:
-    """Raise if no picture can be drawn or written, before anything is computed."""
-    if os.path.splitext(options.plot)[1].lower() not in _PICTURES:
-        raise ValueError(f"--plot must end in one of {', '.join(_PICTURES)}, got {options.plot}.")
-    check_output(options.plot, options.force, [options.file], "show")
-    needed("matplotlib", "plot")
-
-
 def _with_known_error(shown: Subspace, summary: Subspace) -> Subspace:
     """What is shown, with the bound that the file states where it is of as many components."""
     new, stated = shown.model, summary.model
@@ -276,9 +261,7 @@ def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
     return [str(name) for j, name in enumerate(names) if j not in confounders]
 
 
-def _lines(
-    options: argparse.Namespace, shown: Subspace, fitted: FederatedPCA, names: list[str]
-) -> list[str]:
+def _lines(options: Options, shown: Subspace, fitted: FederatedPCA, names: list[str]) -> list[str]:
     """A summary, and under each component its largest loadings."""
     k, ratios = fitted.n_components_, fitted.explained_variance_ratio_
     how = adjusted_how(fitted.scale, confounder_names(shown))
@@ -318,16 +301,15 @@ def _largest(v: np.ndarray, most: int) -> np.ndarray:
     return np.argsort(-np.abs(v), kind="stable")[:most]
 
 
-def _draw(options: argparse.Namespace, path: str, fitted: FederatedPCA, names: list[str]) -> None:
+def _draw(options: Options, path: str, fitted: FederatedPCA, names: list[str]) -> None:
     """Bars of the largest loadings, a panel for each of the first components."""
     V, ratios = fitted.components_[:_MOST_DRAWN], fitted.explained_variance_ratio_
     n, rows = max(len(V), 1), min(options.top, len(names))
     longest = max(len(name[:_NAME]) for name in names)
     size = (2.4 + 0.1 * longest) * n, 1.2 + 0.25 * rows
     figure = needed("matplotlib.figure", "plot").Figure(figsize=size, layout="constrained")
-    for i, (ax, v) in enumerate(
-        zip(figure.subplots(1, n, sharex=True, squeeze=False)[0], V, strict=False)
-    ):
+    panels = figure.subplots(1, n, sharex=True, squeeze=False)[0]
+    for i, (ax, v) in enumerate(zip(panels, V, strict=False)):
         chosen, places = _largest(v, options.top), np.arange(rows)
         ax.barh(places, v[chosen])
         ax.set_yticks(places, [names[j][:_NAME] for j in chosen], **AS_IT_IS)
@@ -337,7 +319,7 @@ def _draw(options: argparse.Namespace, path: str, fitted: FederatedPCA, names: l
     figure.savefig(path, format=os.path.splitext(options.plot)[1][1:].lower())
 
 
-def ask(options: argparse.Namespace) -> Report:
+def ask(options: Options) -> Report:
     """Begin a fit of any estimator at sites."""
     estimator = constructed(options.estimator)
     sites, secure = options.sites, _secure(options)
@@ -347,7 +329,7 @@ def ask(options: argparse.Namespace) -> Report:
     return _gone_on(options, study, study.next(), "")
 
 
-def go_on(options: argparse.Namespace) -> Report:
+def go_on(options: Options) -> Report:
     """Go on with a fit, as far as answers go."""
     folder = Path(options.folder)
     output = options.output or str(folder / "model.subspace")
@@ -361,16 +343,14 @@ def go_on(options: argparse.Namespace) -> Report:
     return _gone_on(options, study, fitted, output)
 
 
-def _gone_on(options: argparse.Namespace, study: Study, fitted: Any, output: str) -> Report:
+def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report:
     """What is awaited, or the model that the answers make."""
-    named = construction_of(study.estimator)
     if fitted is None:
         questions = [str(path.with_suffix(".question")) for path in study.awaited]
         awaited = [str(path) for path in study.awaited]
-        lines = [
-            f"  {printable(q)} -> {printable(a)}" for q, a in zip(questions, awaited, strict=True)
-        ]
-        text = "\n".join([f"{printable(named)} awaits answers", *lines])
+        pairs = zip(map(printable, questions), map(printable, awaited), strict=True)
+        title = f"{printable(construction_of(study.estimator))} awaits answers"
+        text = "\n".join([title, *(f"  {q} -> {a}" for q, a in pairs)])
         return Report(text, {"done": False, "questions": questions, "awaited": awaited})
     facts = {"done": True, "output": output, "missing": fitted.missing_sites_}
     if isinstance(fitted, FederatedScaler):
@@ -393,7 +373,7 @@ def _gone_on(options: argparse.Namespace, study: Study, fitted: Any, output: str
 # -------------------------------------------------------------------- a site
 
 
-def answer(options: argparse.Namespace) -> Report:
+def answer(options: Options) -> Report:
     """Answer a question of a study with the rows of files."""
     log, output = log_of(options), options.output
     check_output(output, options.force, [options.question, *options.rows, log])
@@ -407,9 +387,12 @@ def answer(options: argparse.Namespace) -> Report:
     loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
     if not loaded:
         raise ValueError(f"there is no row in {', '.join(options.rows)}.")
+    for name in options.allow or ():
+        if public_class(name) is None:
+            raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")
     _make_log(log, options.log is None)
     policy = SitePolicy(
-        estimators=_allowed(options.allow),
+        estimators=None if options.allow is None else tuple(map(public_class, options.allow)),
         min_rows=options.min_rows,
         max_rounds=options.max_rounds,
         log=log,
@@ -432,21 +415,11 @@ def answer(options: argparse.Namespace) -> Report:
     return Report(text, {**report, "site": named, "log": log}, 1 if refusal else 0)
 
 
-def _secure(options: argparse.Namespace) -> SecureAggregation | None:
+def _secure(options: Options) -> SecureAggregation | None:
     return None if options.secure is None else SecureAggregation(threshold=options.secure)
 
 
-def _allowed(names: Any) -> tuple[type, ...] | None:
-    """Classes of estimators that the owner allows, by their names."""
-    if names is None:
-        return None
-    for name in names:
-        if public_class(name) is None:
-            raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")
-    return tuple(map(public_class, names))
-
-
-def log_of(options: argparse.Namespace) -> str:
+def log_of(options: Options) -> str:
     """Path of the log: that of ``--log``, or one for the files of rows."""
     if options.log is not None:
         return options.log

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ._row_files import Limits, RowFile, needed
+from ._row_files import Limits, RowFile, in_floats, needed
 
 # Bytes of a name of a column, at most.
 _NAME = 2000
@@ -86,7 +86,7 @@ class H5adRows(RowFile):
 
     def _rows(self, X: Any, start: int, stop: int) -> Any:
         if not self._sparse:
-            return _floats(X[start:stop])
+            return in_floats(X[start:stop])
         ends = X["indptr"][start : stop + 1].astype(np.int64)
         n, d, (first, last) = stop - start, self.n_columns, ends[[0, -1]].tolist()
         if np.any(np.diff(ends) < 0) or not 0 <= first <= last <= first + n * d:
@@ -96,9 +96,4 @@ class H5adRows(RowFile):
             raise ValueError("X is damaged: its rows have other entries than there are.")
         if len(where) and not 0 <= where.min() <= where.max() < d:
             raise ValueError("X is damaged: an entry is in no column.")
-        return sp.csr_array((_floats(entries), where, ends - first), shape=(n, d))
-
-
-def _floats(values: np.ndarray) -> np.ndarray:
-    """Values in single precision if they are, in double precision otherwise."""
-    return values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)
+        return sp.csr_array((in_floats(entries), where, ends - first), shape=(n, d))

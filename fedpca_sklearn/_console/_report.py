@@ -121,7 +121,7 @@ def confounder_names(subspace: Subspace) -> list[Any]:
     """Names of the confounders of a file's model, or positions where columns have no names."""
     positions = () if subspace.model is None else subspace.model.partial_out
     names = subspace.feature_names
-    return [j if names is None else names[j] for j in positions]
+    return list(positions if names is None else map(names.__getitem__, positions))
 
 
 def adjusted_how(scale: bool, partial_out: Iterable[Any] | None) -> str:

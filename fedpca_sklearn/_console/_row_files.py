@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from io import BytesIO
+from itertools import islice
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
@@ -151,31 +152,23 @@ class CsvRows(RowFile):
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
-        most, before = self.at_once(max(self.n_columns, 1024)), 0  # cells take 60 bytes and more
-        with self._open() as stream:
-            records = self._records(stream)
-            next(records)
-            while rows := self._some(records, most, before):
-                yield self._numbers(rows, columns, before)
-                before += len(rows)
-
-    def _some(
-        self, records: Iterator[tuple[int, int, list[str]]], most: int, before: int
-    ) -> list[tuple[int, list[str]]]:
-        """Lines and cells of the next rows."""
+        most = self.at_once(max(self.n_columns, 1024))  # cells take 60 bytes and more
         rows: list[tuple[int, list[str]]] = []
-        text = 0
-        for line, length, cells in records:
-            rows.append((line, cells))
-            text += length
-            if len(cells) != self.n_columns:
-                raise ValueError(
-                    f"row {before + len(rows)} has {len(cells)} cells, expected {self.n_columns} "
-                    f"as in the first line (line {line}{self._hint})."
-                )
-            if len(rows) == most or text > _TEXT:
-                break
-        return rows
+        before = text = 0
+        with self._open() as stream:
+            for line, length, cells in islice(self._records(stream), 1, None):
+                rows.append((line, cells))
+                text += length
+                if len(cells) != self.n_columns:
+                    raise ValueError(
+                        f"row {before + len(rows)} has {len(cells)} cells, expected "
+                        f"{self.n_columns} as in the first line (line {line}{self._hint})."
+                    )
+                if len(rows) == most or text > _TEXT:
+                    yield self._numbers(rows, columns, before)
+                    before, rows, text = before + len(rows), [], 0
+        if rows:
+            yield self._numbers(rows, columns, before)
 
     def _numbers(
         self, rows: list[tuple[int, list[str]]], columns: Sequence[int], before: int
@@ -258,19 +251,13 @@ class NpyRows(RowFile):
             raise ValueError(f"it {error}") from None
         self.n_rows, self.n_columns = shape
         self.check_columns()
-        order: Any = "F" if fortran else "C"
-        self._rows = (
-            np.memmap(path, dtype, "r", offset, shape, order)
-            if self.n_rows and self.n_columns
-            else np.empty(shape, dtype)
-        )
+        self._rows = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
-        dtype = np.float32 if self._rows.dtype == np.float32 else np.float64
         step = self.at_once(self.n_columns)
         for start in range(0, len(self._rows), step):
-            yield self._rows[start : start + step][:, list(columns)].astype(dtype, copy=False)
+            yield in_floats(self._rows[start : start + step][:, list(columns)])
 
 
 class ParquetRows(RowFile):
@@ -308,13 +295,16 @@ class ParquetRows(RowFile):
             for batch in iter_batches(self._file, batch_size=size, columns=names):
                 rows = np.empty((batch.num_rows, len(names)), dtype)
                 for j, column in enumerate(batch.columns):
-                    numbers = (
-                        column if column.null_count == 0 else column.cast("double", safe=False)
-                    )
+                    numbers = column.cast("double", safe=False) if column.null_count else column
                     rows[:, j] = numbers.to_numpy(zero_copy_only=False)
                 yield rows
         except self._errors as error:
             raise ValueError(f"it is damaged: {error}") from None
+
+
+def in_floats(values: np.ndarray) -> np.ndarray:
+    """Values in single precision if they are, in double precision otherwise."""
+    return values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)
 
 
 def needed(module: str, extra: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,9 @@ _FORMATS: dict[str, Callable[[str, Limits], RowFile]] = {
     ".h5ad": H5adRows,
 }
 _TEXTS = ".csv", ".tsv"
+_ABOUT_MISSING = (
+    "; --drop-missing leaves such rows out, fedpca ask with missing=ConditionalFill() fills them in"
+)
 
 
 class Rows:
@@ -106,33 +108,23 @@ class Rows:
             return rows[np.flatnonzero(kept)]
         i, j = np.argwhere(missing | np.isinf(of_rows))[0]
         column = f"column {j + 1}" if self.names is None else f"column {self.names[j]!r}"
-        if missing[i, j]:
-            hint = (
-                "; --drop-missing leaves such rows out, fedpca ask with missing=ConditionalFill() "
-                "fills them in"
-            )
-            hint = "" if self._drop_missing is None else hint
-            raise ValueError(f"{column} has no value in row {before + i + 1}{hint}.")
-        raise ValueError(f"{column} is infinite in row {before + i + 1}.")
+        if not missing[i, j]:
+            raise ValueError(f"{column} is infinite in row {before + i + 1}.")
+        hint = "" if self._drop_missing is None else _ABOUT_MISSING
+        raise ValueError(f"{column} has no value in row {before + i + 1}{hint}.")
 
 
 @contextmanager
 def _progress(what: str, n_rows: int | None) -> Iterator[Callable[[int], object]]:
-    """What to tell numbers of rows; it moves a bar where somebody looks and tqdm is there."""
+    """What to tell numbers of rows; it moves a bar on a terminal, if tqdm is there."""
     try:
         from tqdm import tqdm
     except ImportError:
-        tqdm = None
-    if tqdm is None or not on_terminal():
         yield lambda n: None
         return
-    with tqdm(total=n_rows, desc=what, unit=" rows", unit_scale=True, leave=False) as bar:
+    about: dict[str, Any] = {"desc": what, "unit": " rows", "unit_scale": True, "leave": False}
+    with tqdm(total=n_rows, disable=None, **about) as bar:  # None: on a terminal only
         yield bar.update
-
-
-def on_terminal() -> bool:
-    """Whether somebody looks."""
-    return sys.stderr.isatty()
 
 
 @contextmanager
@@ -183,29 +175,23 @@ def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]
         if lacking:
             raise ValueError(f"it has no column {listed(lacking)}; it has {listed(names)}.")
         columns = [position[name] for name in wanted]
-    _check_columns(names, columns, file.not_numbers, chosen=wanted is not None)
-    return columns
-
-
-def _check_columns(
-    names: Sequence[str], columns: Sequence[int], not_numbers: dict[int, str], chosen: bool
-) -> None:
     if not columns:
         raise ValueError("no column is left.")
     counts = Counter(names)
     twice = [names[j] for j in columns if counts[names[j]] > 1]
     if twice:
         raise ValueError(f"columns must differ in their names, got {twice[0]!r} twice.")
-    if not chosen and any(not names[j].strip() for j in columns):
-        position = next(j for j in columns if not names[j].strip())
+    unnamed = [j for j in columns if not names[j].strip()]
+    if unnamed and wanted is None:
         raise ValueError(
-            f"column {position + 1} has no name, as the index of a frame has in csv; choose the "
+            f"column {unnamed[0] + 1} has no name, as the index of a frame has in csv; choose the "
             "columns by --columns."
         )
-    texts = [j for j in columns if j in not_numbers]
+    texts = [j for j in columns if j in file.not_numbers]
     if texts:
         raise ValueError(
             f"columns must hold numbers, but {listed(names[j] for j in texts)} "
-            f"{'hold' if len(texts) > 1 else 'holds'} {not_numbers[texts[0]]}; --without leaves "
-            "columns out."
+            f"{'hold' if len(texts) > 1 else 'holds'} {file.not_numbers[texts[0]]}; --without "
+            "leaves columns out."
         )
+    return columns

@@ -69,20 +69,19 @@ def summaries_of_files(
 
 def _options_left_out(options: argparse.Namespace, summaries: Sequence[Subspace]) -> list[str]:
     """A warning where files are of models with options that the new model is without."""
-    lost: dict[str, None] = {}
-    files = []
+    lost, files = [], []
     for file, summary in zip(options.files, summaries, strict=True):
         names = map(str, confounder_names(summary))
         left_out = [f"--partial-out {n}" for n in names if n not in (options.partial_out or [])]
         if summary.model is not None and summary.model.scale and not options.scale:
             left_out.insert(0, "--scale")
-        lost |= dict.fromkeys(left_out)
-        files += [file] if left_out else []
+        lost += left_out
+        files += [file] * bool(left_out)
     if not files:
         return []
     return [
-        f"{listed(files)}: made with {listed(lost)}, which no merge takes over from its files; "
-        "name what the new model shall have."
+        f"{listed(files)}: made with {listed(dict.fromkeys(lost))}, which no merge takes over from "
+        "its files; name what the new model shall have."
     ]
 
 
@@ -150,10 +149,7 @@ def unlike_units(summaries: Sequence[Subspace], files: Sequence[str]) -> list[st
     if len(compared) < 2 or len({(s.n_features, s.feature_names) for s in summaries}) > 1:
         return []
     who = [files[i] if summaries[i].site is None else repr(summaries[i].site) for i in compared]
-    names = summaries[0].feature_names
-    names_or_numbers = [
-        str(j + 1) if names is None else repr(names[j]) for j in range(summaries[0].n_features)
-    ]
+    names = summaries[0].feature_names or range(1, summaries[0].n_features + 1)
     means = np.abs([summaries[i].mean for i in compared])
     deviations = np.array([_deviations(summaries[i]) for i in compared])
     sizes = np.maximum(means, deviations)
@@ -162,12 +158,12 @@ def unlike_units(summaries: Sequence[Subspace], files: Sequence[str]) -> list[st
     for what, values, others in (("deviation", deviations, deviations), ("mean", means, sizes)):
         least = np.where(others > 0, others, np.inf).argmin(axis=0)
         most = values.argmax(axis=0)
-        columns = np.arange(len(names_or_numbers))
+        columns = np.arange(len(names))
         high, low = values[most, columns], others[least, columns]
         for j in np.flatnonzero((low > 0) & (high >= _APART * low)):
             found.setdefault(
                 int(j),
-                f"column {names_or_numbers[j]}: the {what} of {who[most[j]]} is "
+                f"column {names[j]!r}: the {what} of {who[most[j]]} is "
                 f"{high[j]:.3g}, of {who[least[j]]} {values[least[j], j]:.3g}; are the "
                 "units the same?",
             )
@@ -263,13 +259,10 @@ def model_written(
     """
     summary = fitted.subspace_
     if not (options.scale or options.partial_out):
-        return saved(
-            options.output, stating_model(fitted, summary.truncate(fitted.n_components_)), warnings
-        )
-    ratios = fitted.explained_variance_ratio_
-    report = saved(
-        options.output, stating_model(fitted, summary), warnings, explained=shares(ratios)
-    )
+        stated = stating_model(fitted, summary.truncate(fitted.n_components_))
+        return saved(options.output, stated, warnings)
+    stated, ratios = stating_model(fitted, summary), fitted.explained_variance_ratio_
+    report = saved(options.output, stated, warnings, explained=shares(ratios))
     report.facts["model"]["explained_variance_ratio"] = ratios
     return report
 

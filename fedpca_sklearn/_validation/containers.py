@@ -58,8 +58,7 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
         vars(estimator)[NAMESPACE], X = namespace, namespace.rows(X, estimator)
     if isinstance(X, DeviceRows):  # which have two dimensions and are numbers
         reset = checks.get("reset", True)
-        _validate_data(estimator, X, reset=reset, skip_check_array=True)
-        return X
+        return _validate_data(estimator, X, reset=reset, skip_check_array=True)
     X = as_rows(X)
     with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither
         rows = _validate_data(estimator, X, **checks)
@@ -116,7 +115,9 @@ def as_rows(X: Any) -> Any:
                 f"{_READ_BY[library, kind]}."
             )
         if (library, kind) == ("pyarrow", "RecordBatch"):
-            return _as_table(X)
+            import pyarrow
+
+            return pyarrow.Table.from_batches([X])  # whose names scikit-learn reads
         if library in ("dask", "dask_expr") and kind == "DataFrame":
             return X.compute()  # a frame of pandas, whose names scikit-learn reads
     by_key = isinstance(X, Mapping) and not sp.issparse(X)  # a sparse array of keys is one
@@ -125,32 +126,22 @@ def as_rows(X: Any) -> Any:
             f"X must be rows in one array here, got a {type(X).__name__} of arrays; np.concatenate "
             "makes one of them, and clients= says whose each row is."
         )
-    return _as_numpy(X) if hasattr(X, "__dlpack__") else X
+    if not hasattr(X, "__dlpack__"):
+        return X
+    try:
+        return np.asarray(X)
+    except Exception as error:  # of torch, JAX, CuPy and alike
+        raise TypeError(
+            f"X must be rows that numpy can read, got an array of {type(X).__module__} that it "
+            f"cannot read: {error} X.detach().cpu().numpy() is a numpy array of a tensor, X.get() "
+            "one of a CuPy array."
+        ) from error
 
 
 def library_and_class(X: Any) -> Iterator[tuple[str, str]]:
     """Names of X's class and those above it, with the libraries they are from; nothing imported."""
     for kind in type(X).__mro__:
         yield kind.__module__.partition(".")[0].lstrip("_"), kind.__name__
-
-
-def _as_table(X: Any) -> Any:
-    """Record batch of pyarrow as a table, whose names scikit-learn reads; nothing is copied."""
-    import pyarrow
-
-    return pyarrow.Table.from_batches([X])
-
-
-def _as_numpy(X: Any) -> np.ndarray:
-    """An array of torch, JAX, CuPy and alike."""
-    try:
-        return np.asarray(X)
-    except Exception as error:
-        raise TypeError(
-            f"X must be rows that numpy can read, got an array of {type(X).__module__} that it "
-            f"cannot read: {error} X.detach().cpu().numpy() is a numpy array of a tensor, X.get() "
-            "one of a CuPy array."
-        ) from error
 
 
 def with_missing_times(rows: Any, container: Any) -> Any:

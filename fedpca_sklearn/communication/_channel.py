@@ -15,9 +15,6 @@ from sklearn.base import BaseEstimator
 from .._validation.checks import is_real
 from .._validation.intervals import Interval, allowed, with_parameters
 
-__all__ = ["Channel", "FadingChannel", "FixedPointChannel", "GaussianChannel", "PerfectChannel"]
-
-
 # Exponents of the powers of two that bound what is sent. Smaller numbers than the least are zero;
 # of the largest, 2^40 messages can be added up in float64.
 LEAST, LARGEST = -960, 983

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, filterfalse, islice, starmap
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,9 @@ from .._dask import is_delayed, run
 from .._kernels.threads import single_blas_thread
 from ._channel import Channel, PerfectChannel
 
-__all__ = ["CommunicationLog", "Federation"]
-
 logger = logging.getLogger(__name__)
 
 
-# What is counted of a round.
-ROW = (
-    *("messages_up", "floats_up", "bytes_up"),
-    *("messages_down", "floats_down", "bytes_down", "floats_busiest"),
-)
 # Rounds of which a log keeps the rows of its table; totals are of all rounds.
 ROUNDS_KEPT = 1000
 
@@ -107,20 +100,20 @@ class CommunicationLog:
         """
         up, down = list(up), list(down)
         load: dict[Hashable, int] = {}
-        row = dict.fromkeys(ROW, 0)
-        row["messages_up"], row["messages_down"] = len(up), len(down)
-        for message, receiver in zip(up, receivers or [None] * len(up), strict=True):
-            floats, before = message.n_floats, load.get(receiver, 0)
-            load[receiver] = max(before, floats) if summed else before + floats
-            row["floats_up"] += floats
-            row["bytes_up"] += message.nbytes
-        busiest = max(load.values(), default=0)
-        for message in down:
-            floats = message.n_floats
-            row["floats_down"] += floats
-            row["bytes_down"] += message.nbytes
-            busiest = max(busiest, floats)
-        row["floats_busiest"] = busiest
+        floats, n_bytes = attrgetter("n_floats"), attrgetter("nbytes")
+        floats_up, floats_down = list(map(floats, up)), list(map(floats, down))
+        for size, receiver in zip(floats_up, receivers or [None] * len(up), strict=True):
+            before = load.get(receiver, 0)
+            load[receiver] = max(before, size) if summed else before + size
+        row = {
+            "messages_up": len(up),
+            "floats_up": sum(floats_up),
+            "bytes_up": sum(map(n_bytes, up)),
+            "messages_down": len(down),
+            "floats_down": sum(floats_down),
+            "bytes_down": sum(map(n_bytes, down)),
+            "floats_busiest": max([*load.values(), *floats_down], default=0),
+        }
         self._add(row)
         logger.debug(
             "round: %(messages_up)d messages with %(floats_up)d floats up, "

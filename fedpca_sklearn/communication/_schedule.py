@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from .._validation.checks import check_integer
 
-__all__ = ["Message", "Phase", "Task", "load_balanced_schedule"]
-
 _Client = TypeVar("_Client", bound=Hashable)
 
 
@@ -150,11 +148,10 @@ def load_balanced_schedule(n_clients: int, n_steps: int, *, layout: str = "phase
     >>> [(m.step, m.sender, m.receiver) for m in second.messages if m.level == 0]
     [(1, 6, 2), (1, 7, 3), (1, 0, 4), (1, 1, 5)]
     """
-    for name, value in (("n_clients", n_clients), ("n_steps", n_steps)):
-        check_integer(name, value)
+    n_clients = check_integer("n_clients", n_clients)
+    n_steps = check_integer("n_steps", n_steps)
     if layout not in ("phases", "intervals"):
         raise ValueError(f"layout must be one of 'phases', 'intervals', got {layout!r}.")
-    n_clients, n_steps = int(n_clients), int(n_steps)
     if layout == "phases":
         return _in_phases(n_clients, n_steps)
     if n_clients & (n_clients - 1):

@@ -16,8 +16,6 @@ from .._validation.intervals import Interval, allowed, with_parameters
 from ._channel import Channel
 from ._federation import CommunicationLog, Federation, Message
 
-__all__ = ["Complete", "Graph", "Ring", "Star", "Topology"]
-
 
 @with_parameters
 class Topology(BaseEstimator, ABC):
@@ -259,7 +257,6 @@ class Gossip:
         self.weights = sp.csr_array(weights)
         self.radius = float(absolute[-2]) if n > 1 else 0.0
         self.distances = distances(A)
-        self.diameter = int(self.distances.max())
         self.complete = bool(A.sum() == n * (n - 1))
         self.receivers = np.nonzero(A)[1].tolist()
         share = min(max(tol, eps), 1.0)
@@ -278,7 +275,7 @@ class Gossip:
 
     def relays(self) -> Iterator[tuple[list[int], list[int]]]:
         """Yield senders' numbers and receivers, step by step, until all have heard of all."""
-        for step in range(1, self.diameter + 1):
+        for step in range(1, int(self.distances.max()) + 1):
             first, last = np.nonzero(self.distances == step)
             yield first.tolist(), last.tolist()
 

@@ -118,9 +118,6 @@ class FittedDisplay(LineDisplay):
         return display.plot(ax=ax, **kwargs)
 
 
-__all__ = ["ScreeDisplay"]
-
-
 @dataclass(eq=False, repr=False)
 class ScreeDisplay(LineDisplay):
     """Share of the variance by component, of all rows and of each client's own components.
@@ -220,18 +217,14 @@ class ScreeDisplay(LineDisplay):
         return np.arange(1, len(ratios) + 1), ratios
 
     def _add_to_line(self):
-        n_shown, self.client_lines_ = len(self.explained_variance_ratio), []
-        for ratios in (self.client_ratios or {}).values():
-            shown = np.asarray(ratios)[:n_shown]
+        (x, ratios), self.client_lines_ = self._points(), []
+        for of_client in (self.client_ratios or {}).values():
+            shown = np.asarray(of_client)[: len(ratios)]
             self.client_lines_ += self.ax_.plot(
                 np.arange(1, len(shown) + 1), shown, color="grey", linewidth=0.8, zorder=1
             )
         if self.client_lines_:
             self.client_lines_[0].set_label("each client")
-        self._add_cumulative()
-
-    def _add_cumulative(self):
-        x, ratios = self._points()
         self.cumulative_line_, self.bands_, sure = None, [], self.intervals
         if sure is not None:
             label = f"{sure.confidence:.0%} intervals"

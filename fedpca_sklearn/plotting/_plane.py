@@ -12,9 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from ..privacy import Mechanism, ScoreCounts, private_scores
 from ._displays import AS_IT_IS, axes_of
 
-__all__ = ["BiplotDisplay", "LoadingsDisplay", "PrivateScoresDisplay", "ScoresDisplay"]
-
-
 # Length of an arrow with its name, over that of the arrow.
 _ROOM = 1.1
 
@@ -50,11 +47,15 @@ def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
     V = estimator.components_[components] * getattr(estimator, "scale_", np.ones(1))
     variances = np.diag(estimator.get_covariance())
     deviations = np.sqrt(estimator.explained_variance_[components])[:, None] * V
-    there = variances > 0
-    return (
-        np.divide(deviations, np.sqrt(variances, where=there, out=np.ones(V.shape[1]))).T
-        * (there[:, None])
-    )
+    of_all, none = np.sqrt(np.maximum(variances, 0.0)), np.zeros(V.shape)
+    return np.divide(deviations, of_all, out=none, where=of_all > 0).T
+
+
+def _arrows(ax: Any, names: Sequence[str], ends: np.ndarray, width: float) -> list[Any]:
+    """Draw arrows from the origin; the texts at their ends are the result."""
+    style = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": width}
+    ax.quiver(*np.zeros((2, len(ends))), *ends.T, **style)
+    return [ax.annotate(name, end, **AS_IT_IS) for name, end in zip(names, ends, strict=True)]
 
 
 @dataclass(eq=False, repr=False)
@@ -273,8 +274,7 @@ class LoadingsDisplay:
             return self
         turn = np.linspace(0, 2 * np.pi, 200)
         ax.plot(np.cos(turn), np.sin(turn), color="grey")
-        ax.quiver(*np.zeros((2, len(R))), *R.T, angles="xy", scale_units="xy", scale=1, width=0.004)
-        self.texts_ = [ax.annotate(n, r, **AS_IT_IS) for n, r in zip(self.names, R, strict=True)]
+        self.texts_ = _arrows(ax, self.names, R, 0.004)
         ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1], aspect="equal")
         return self
 
@@ -331,13 +331,9 @@ class BiplotDisplay(ScoresDisplay):
     def _add_columns(self):
         R = np.asarray(self.correlations)
         arrows = R * np.abs(np.asarray(self.scores)).max(axis=0)
-        style = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.003}
-        self.ax_.quiver(*np.zeros((2, len(R))), *arrows.T, **style)
+        self.texts_ = _arrows(self.ax_, self.names, arrows, 0.003)
         self.ax_.update_datalim(_ROOM * arrows)  # which arrows do not do by themselves
         self.ax_.autoscale_view()
-        self.texts_ = [
-            self.ax_.annotate(n, r, **AS_IT_IS) for n, r in zip(self.names, arrows, strict=True)
-        ]
 
 
 @dataclass(eq=False, repr=False)

@@ -12,8 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from ..evaluation import StreamEvaluation, evaluate_stream
 from ._displays import LineDisplay, named
 
-__all__ = ["ControlChartDisplay", "RankDisplay", "SubspaceErrorDisplay"]
-
 
 @dataclass(eq=False, repr=False)
 class _StreamDisplay(LineDisplay):

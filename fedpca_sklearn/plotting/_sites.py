@@ -12,8 +12,6 @@ from sklearn.base import clone
 from ..metrics import subspace_distance
 from ._displays import AS_IT_IS, FittedDisplay, LineDisplay, named
 
-__all__ = ["CommunicationDisplay", "RefinementDisplay", "SuspectsDisplay"]
-
 # Evidence up to which the axis is linear, and logarithmic beyond the limit otherwise.
 _LINEAR = 10.0
 
