@@ -238,3 +238,16 @@ def test_ticks_of_evidence_are_plain_numbers(shift, scale):
     assert display.ax_.get_ylim()[0] == 0
     for point in [(0.5, 1.0), *display.line_.get_xydata()]:  # the limit, and all points
         assert display.ax_.viewLim.contains(*point)
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts", "names"),
+    [
+        ([0.0, np.nan, 1.0, np.nan], [1, 1, 2], ["0.0", "1.0", "nan"]),
+        (np.array(["a", None, "b", None], object), [2, 1, 1], ["None", "a", "b"]),
+    ],
+)
+def test_rows_without_a_label_are_drawn_and_named(labels, counts, names):
+    display = ScoresDisplay(np.arange(8.0).reshape(4, 2), labels=labels).plot()
+    assert [len(points.get_offsets()) for points in display.collections_] == counts
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == names

@@ -155,10 +155,14 @@ class ScoresDisplay:
         """
         ax, Z = axes_of(ax), np.asarray(self.scores)
         labels = np.zeros(len(Z)) if self.labels is None else np.asarray(self.labels)
+        try:
+            values, of_row = np.unique(labels, return_inverse=True)
+        except TypeError:  # None among texts, say
+            values, of_row = np.unique(labels.astype(str), return_inverse=True)
         style = {"s": 12, "alpha": 0.7, **kwargs}
         self.collections_ = [
-            ax.scatter(*Z[labels == label].T, label=_in_legend(label), **style)
-            for label in np.unique(labels)
+            ax.scatter(*Z[of_row == i].T, label=_in_legend(label), **style)
+            for i, label in enumerate(values)
         ]
         ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])
         if self.labels is not None:
