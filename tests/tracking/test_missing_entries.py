@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from golden_cases import made
 from helpers import assert_finite_and_orthonormal, random_basis, with_holes
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
@@ -55,41 +55,6 @@ def predicted(z, model):
 
 
 # ------------------------------------------------------------------------------ coordinates
-
-
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
-@given(
-    seed=st.integers(0, 2**31),
-    n=st.integers(1, 12),
-    d=st.integers(1, 40),
-    k=st.integers(1, 6),
-    share=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
-    scale=st.sampled_from([1e-100, 1.0, 1e100]),
-)
-def test_coordinates_are_by_least_squares(seed, n, d, k, share, scale):
-    assume(k <= d)
-    V = random_basis(np.random.default_rng(seed), k, d)
-    Z = with_holes(scale * np.random.default_rng(seed + 1).standard_normal((n, d)), share, seed)
-    C, gain = coordinates(Z, V)
-    assert np.isfinite(C).all()
-    for z, c, g in zip(Z, C, gain, strict=True):
-        there, squares = ~np.isnan(z), np.zeros(k)
-        s = np.linalg.svd(V[:, there], compute_uv=False)
-        squares[: len(s)] = s**2
-        if there.all():
-            assert g == 1
-        elif squares[-1] < 1e-12:
-            assert g == inf
-        elif squares[-1] > 1e-9:
-            # the largest entry of an inverse is between a k-th of its norm and its norm
-            assert 0.9 / squares[-1] / k <= g <= 1.1 / squares[-1]
-        if not there.any():
-            assert_array_equal(c, 0)
-        elif squares[-1] > 1e-9:
-            want = np.linalg.lstsq(V[:, there].T, z[there], rcond=1e-5)[0]
-            # the normal equations lose by the square of the condition
-            tol = 100 * k * EPS / squares[-1] * np.abs(z[there]).max() * np.sqrt(d)
-            assert_allclose(c, want, rtol=0, atol=tol * max(1.0, 1 / squares[-1]))
 
 
 @pytest.mark.parametrize("loading", [1.0, 1e-2, 1e-4, 1e-6])
@@ -151,21 +116,6 @@ def test_transform_and_impute_are_by_what_is_predicted(code, dtype):
         assert_array_equal(model.impute(form(Y)), full)
         assert_allclose(model.transform(form(Y)), Z, atol=1e-12)
         assert_allclose(model.score(form(Y)), model.score(Y), rtol=1e-6)
-
-
-@each
-@pytest.mark.parametrize("center", [False, True])
-def test_rows_of_the_subspace_are_imputed_exactly(code, center):
-    model = made(code).set_params(center=center)
-    # a prior of noise would be in the way
-    noise = 0.1 if "subspace" in code else 0.0
-    model.fit(planted(300, noise=noise, mean=2.0 * center))
-    C = np.random.default_rng(2).standard_normal((150, 3))
-    X = C @ model.components_ + model.mean_
-    Y = with_holes(X, 0.4)
-    assert_allclose(model.impute(Y), X, atol=1e-9)
-    assert_allclose(model.transform(Y), C, atol=1e-9)
-    assert_allclose(model.inverse_transform(model.transform(Y)), X, atol=1e-9)
 
 
 # ------------------------------------------------------------------------------ score

@@ -336,7 +336,7 @@ def spikes(shape, share, seed=1, size=(20.0, 40.0)):
 
 
 def bordered_digits():
-    X = load_digits().data
+    X = load_digits().data[:900]
     frames = np.zeros((len(X), 12, 12))
     frames[:, 2:10, 2:10] = X.reshape(-1, 8, 8)
     return frames.reshape(len(X), -1)

@@ -236,17 +236,6 @@ def test_new_rows_are_decomposed_and_outliers_move_nothing(fitted):
     assert vars(model) == before
 
 
-def test_new_rows_stand_for_themselves(fitted):
-    model, rng = fitted.model, np.random.default_rng(0)
-    X = fitted.X + 0.3 * rng.standard_normal(fitted.X.shape)
-    order = np.random.default_rng(0).permutation(700)
-    Z, sparse = model.transform(X), model.decompose(X)[1]
-    assert_allclose(model.transform(X[order]), Z[order], atol=1e-11)
-    for i in range(0, 700, 97):
-        assert_allclose(model.transform(X[i : i + 1]), Z[i : i + 1], atol=1e-11)
-        assert_allclose(model.decompose(X[i : i + 1])[1], sparse[i : i + 1], atol=1e-11)
-
-
 @pytest.mark.parametrize(
     ("scale", "center", "sizes"),
     [
@@ -418,7 +407,7 @@ WARNED = [  # parameters, rows, and words of the warning
     ({**OPTIONS, **LOOSE}, [STILL[:TRAIN], STILL[TRAIN:]], "lower support_threshold"),
     ({**OPTIONS, **TIGHT}, [WAVING[:TRAIN]], "raise support_threshold"),
     *(({"n_components": 5}, [majority(share)], HALF) for share in (0.6, 0.8)),
-    *(({"n_components": 5}, [majority(0.6, zeros)], HALF) for zeros in (130, 500)),
+    ({"n_components": 5}, [majority(0.6, 500)], HALF),
     *(
         ({"n_components": 3}, [NOISY * scale], "n_components=3 explains little")
         for scale in (1, 1e78, 1e-82)

@@ -259,16 +259,6 @@ def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change):
     assert sine(model.components_, stream.subspace_at(2999)) < 1e-6
 
 
-def test_every_change_is_found_over_calls_and_anew_with_fit():
-    stream = piecewise(2600, 100, (1000, 2010))
-    model = tracker(3, 40, detect_changes=ChangeDetection(15))
-    for rows in np.split(stream.X, [11, 900, 1003, 1700]):
-        model.partial_fit(rows)
-    assert_array_equal(model.change_points_, [1000, 2000])
-    assert len(model.subspaces_) == 65
-    assert_array_equal(model.fit(stream.X[:900]).change_points_, [])
-
-
 @pytest.mark.parametrize(
     ("threshold", "scale"), [("auto", 1e-100), ("auto", 1.0), (0.03, 1e100), (0.06, 1e-100)]
 )

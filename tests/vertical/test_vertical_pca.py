@@ -302,15 +302,6 @@ def test_strings_stand_for_objects_with_their_defaults(method, name, topology):
     assert model.communication_ == by_name.communication_
 
 
-# ------------------------------------------------------------------------------------- "vfedpca"
-
-
-@pytest.mark.parametrize(("topology", "scaling"), [("server", True), ("ring", False)])
-def test_one_client_gives_the_exact_components(topology, scaling):
-    options = {"local_iterations": 300, "topology": topology, "weight_scaling": scaling}
-    assert_equals_pca(vertical(feature_groups=1, **options).fit(rows()), rows())
-
-
 def test_a_method_of_ones_own():
     class Strongest(VerticalMethod):
         """The left vectors of the client with the most variance."""
