@@ -246,20 +246,6 @@ def test_krylov_space_is_restarted():
     assert_allclose(model.singular_values_, np.sqrt(values[:r]), rtol=1e-10)
 
 
-@pytest.mark.parametrize("ratio", [1.2, 1.5, 2.0, 5.0])
-@pytest.mark.parametrize("eps", [1e-2, 1e-6])
-def test_rounds_that_an_accuracy_takes(ratio, eps):
-    # the tangent falls by lambda_r / lambda_{r+1} a round, exactly so where the others are equal
-    X, init = diagonal([ratio, ratio] + [1.0] * 5), leaning(7, 2, 2.0)
-    rounds = int(np.ceil(np.log(2.0 / eps) / np.log(ratio)))
-    before, after = (
-        sine(about_origin(2, t, init=init).fit(X).components_, np.eye(7)[:2])
-        for t in (rounds - 1, rounds)
-    )
-    assert after <= eps < 1.01 * before
-    assert_allclose(after / np.sqrt(1 - after**2), 2.0 * ratio**-rounds, rtol=1e-6)
-
-
 # --------------------------------------------------------------------------------------- noise
 
 SPECTRUM = np.array([4.0, 3.5, 3.0, *np.linspace(1.5, 0.1, 17)])

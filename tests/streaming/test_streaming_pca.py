@@ -14,15 +14,14 @@ import pytest
 import scipy.sparse as sp
 from helpers import random_basis, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import load_digits, load_iris
-from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     ContributionBounds,
     EnergyBounds,
     RankRule,
     StreamingPCA,
-    make_power_law,
 )
 
 IRIS = load_iris().data
@@ -35,15 +34,6 @@ def rows(n, d, seed=0, mean=3.0):
     scale = np.maximum(10 * 0.8 ** np.arange(d), 0.1)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
     return rng.standard_normal((n, d)) * scale @ basis + mean * rng.standard_normal(d)
-
-
-def excess(X, V):
-    """Reconstruction error over that of the best subspace of this dimension, minus one."""
-    Z = np.asarray(X, np.float64)
-    Z = Z - Z.mean(axis=0)
-    G, V = Z.T @ Z, np.asarray(V, np.float64)
-    best = np.linalg.eigvalsh(G)[: -len(V)].sum()
-    return (np.trace(G) - np.trace(V @ G @ V.T)) / best - 1
 
 
 def assert_is_pca_of(pca, X, k, weight=None, center=True, tol=1e-9):
@@ -199,18 +189,6 @@ def test_a_fraction_is_reached_by_a_wide_stream():
         assert sine_of_orthonormal(V[:8], pca.components_) < 0.05
 
 
-# ------------------------------------------------------------------------------ precision
-
-
-@pytest.mark.parametrize("d", [3, 20])
-def test_signs_do_not_depend_on_the_cutting(d):
-    X = rows(100, d)
-    for b in (1, 7, 19, 100):
-        V = stream(StreamingPCA(), every(b, X)).components_
-        assert_allclose(V, svd_of(X)[2], atol=1e-8)
-        assert (V.max(axis=1) >= -V.min(axis=1)).all()
-
-
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
 @pytest.mark.parametrize("d", [4, 400])
 @pytest.mark.parametrize("container", [np.array, sp.csr_array])
@@ -290,17 +268,6 @@ def test_the_rank_is_bounded_by_features_and_short_memory_and_steps_are_whole_nu
     assert pca.n_components_ <= 2  # two directions hold everything, whatever is forgotten
     with pytest.raises(TypeError, match=r"Greedy.step must return an integer, got 0.5"):
         StreamingPCA(2, rank_rule=Greedy(0.5)).fit(rows(600, 6))
-
-
-# ------------------------------------------------------------------------------ accuracy
-
-
-def test_one_pass_is_within_1e_4_of_the_best_reconstruction():
-    X = make_power_law(10_000, 500, alpha=1, random_state=0)
-    assert excess(X, StreamingPCA(20).fit(X).components_) <= 1e-4
-    digits = load_digits().data
-    assert abs(excess(digits, StreamingPCA(10).fit(digits).components_)) < 1e-9
-    assert excess(digits, IncrementalPCA(10).fit(digits).components_) > 1e-3
 
 
 # ------------------------------------------------------------------------------ edges, refusals
