@@ -9,7 +9,6 @@ from helpers import (
     sine,
 )
 from hypothesis import settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from fedpca_sklearn import (
@@ -162,9 +161,6 @@ def assert_moments(pca, X, tol=1e-9):
 
 def same_subspace(a, b, tol=1e-9):
     return sine(a.components_, b.components_) <= tol
-
-
-sizes_of_clients = st.lists(st.integers(1, 25), min_size=1, max_size=12)
 
 
 def local(rows):

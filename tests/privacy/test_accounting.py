@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from privacy_helpers import (
+    GRID,
     ONE_ROUND,
     every_budget,
     hockey_stick,
@@ -63,7 +64,7 @@ def test_limits():
     assert_allclose(mu[-1] / math.sqrt(2e6), 1, rtol=0.01)  # mu^2 / 2 is the mean of the loss
 
 
-@every_budget
+@pytest.mark.parametrize(("epsilon", "delta"), GRID[::3])
 @pytest.mark.parametrize("times", [1, 101])
 def test_a_pld_accountant_agrees(epsilon, delta, times):
     pld = accountant("pld.privacy_loss_distribution")

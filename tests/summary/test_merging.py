@@ -282,9 +282,9 @@ def test_weights_are_decays_and_weighted_rows(method):
 STACKS = {
     "narrow, many directions": (4000, 20, 100),
     "one stack": (300, 200, 5),
-    "wide, one site more than the stack of old held": (1200, 640, 20),
-    "wide, more features than rows": (700, 1500, 12),
-    "wide, every row alone": (560, 600, 560),
+    "wide": (700, 400, 12),
+    "wide, more features than rows": (400, 900, 12),
+    "wide, every row alone": (300, 320, 300),
 }
 
 
