@@ -197,9 +197,6 @@ def test_holes_do_not_count_as_components():
         assert 0 <= pca.n_components_ - len(spikes) <= 1
 
 
-FILL = ConditionalFill()
-
-
 def test_rows_that_fade_are_rows_with_weights():
     """Rounds of both end at one fixed point: the covariance of what is missing fades as well."""
     rng, n = np.random.default_rng(0), 60
@@ -216,7 +213,7 @@ def test_rows_that_fade_are_rows_with_weights():
 
 
 def test_what_a_model_of_filled_rows_cannot_do():
-    X, pca = low_rank()[1], FederatedPCA(2, missing=FILL)
+    X, pca = low_rank()[1], FederatedPCA(2, missing=ConditionalFill())
     assert not hasattr(pca.fit(X), "partial_fit")
     da = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="dask"):

@@ -304,7 +304,7 @@ def with_entries_in_parts(Y, rng):
 FEW_COLUMNS = [(20, 300), (60, 200), (60, 257), (200, 300), (60, 1001)]  # rows, columns in use
 
 
-@examples(25)
+@examples(15)
 @given(
     st.lists(st.sampled_from(FEW_COLUMNS), min_size=1, max_size=3),
     *[st.booleans()] * 4,

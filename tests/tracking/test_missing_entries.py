@@ -151,17 +151,9 @@ def test_the_score_is_that_of_predicting_hidden_entries(code, share, n):
 
 
 @each
-def test_the_score_is_one_for_rows_of_the_subspace_and_zero_for_the_mean(code):
-    model, noise = made(code).set_params(center=True), 0.1 if "subspace" in code else 0.0
-    model.fit(planted(300, 60, noise=noise))
-    X = np.random.default_rng(2).standard_normal((100, 3)) @ model.components_ + model.mean_
-    assert_allclose(model.score(X), 1, rtol=1e-12)
-    assert_allclose(model.score(with_holes(X, 0.3)), 1, rtol=1e-12)
-    # rows across the subspace: three coordinates fitted to 48 entries of noise make it worse
-    rows = np.random.default_rng(3).standard_normal((1000, 60)) + model.mean_
-    assert -0.2 < model.score(rows) < 0
+def test_the_score_is_zero_for_the_mean_and_an_offset_is_no_credit(code):
+    model = made(code).set_params(center=True).fit(planted(300, 60))
     assert model.score(np.tile(model.mean_, (5, 1))) == model.score(np.full((5, 60), nan)) == 0
-    # an offset is no credit to a model about the origin
     X, model = with_holes(planted(300), 0.1), model.set_params(n_components=1)
     near, far = (model.fit(X + offset).score(X + offset) for offset in (0.0, 1000.0))
     assert_allclose(near, far, rtol=1e-6)

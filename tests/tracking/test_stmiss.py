@@ -246,20 +246,6 @@ def piecewise(n, d, changes, k=3, noise=0.0, seed=0, **options):
 
 
 @pytest.mark.parametrize(
-    ("d", "k", "size", "change"),
-    [(100, 3, 40, 1200), (100, 3, 40, 1213), (300, 5, 20, 819), (50, 2, 60, 1799)],
-)
-def test_a_change_is_found_in_the_batch_where_it_happens(d, k, size, change):
-    stream = piecewise(3000, d, (change,), k)
-    model = SubspaceTracker(k, batch_size=size, detect_changes=True, **PAPER).fit(stream.X)
-    # Without noise there is no margin to speak of: the residuals of a batch are rounding errors,
-    # of the order of 1e-30, or those of a change, of which one row in a batch is enough.
-    assert_array_equal(model.change_points_, [change // size * size])
-    assert model.change_points_.dtype.kind == "i"
-    assert sine(model.components_, stream.subspace_at(2999)) < 1e-6
-
-
-@pytest.mark.parametrize(
     ("threshold", "scale"), [("auto", 1e-100), ("auto", 1.0), (0.03, 1e100), (0.06, 1e-100)]
 )
 def test_changes_in_noise_are_those_of_the_rule_in_any_units(threshold, scale):
