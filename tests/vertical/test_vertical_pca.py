@@ -6,10 +6,12 @@ with n x n matrices and loops, and numpy's variances of projected rows.
 
 import numpy as np
 import pytest
+import rounds_helpers
 from helpers import sine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from rounds_helpers import examples, seeds
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
@@ -28,8 +30,6 @@ from fedpca_sklearn import (
     VFedPCA,
 )
 
-examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
-seeds = st.integers(0, 2**31 - 1)
 every_method = pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
 
 
@@ -37,11 +37,8 @@ every_method = pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
 
 
 def rows(n=60, d=8, seed=0, mean=3.0):
-    """Rows of which three directions stand out, turned at random."""
-    rng = np.random.default_rng(seed)
-    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    size = np.concatenate([[9, 7, 5], np.linspace(1, 0.3, max(d - 3, 0))])[:d]
-    return rng.standard_normal((n, d)) * size @ Q + mean
+    """Half as many as those of rounds."""
+    return rounds_helpers.rows(n, d, seed, mean)
 
 
 def alike(n=50, d=12, seed=0):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial import Chebyshev
 from numpy.testing import assert_allclose, assert_array_equal
+from rounds_helpers import Recorder, examples, seeds
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -22,10 +23,8 @@ from test_vertical_pca import (
     alike,
     assert_same,
     every_method,
-    examples,
     holds_a_column,
     rows,
-    seeds,
     vertical,
 )
 
@@ -33,7 +32,6 @@ from fedpca_sklearn import (
     CommunicationLog,
     GaussianChannel,
     Graph,
-    PerfectChannel,
     Ring,
     Topology,
     VFedPCA,
@@ -69,18 +67,6 @@ def connected(p, seed):
 
 def path(p):
     return np.eye(p, k=1) + np.eye(p, k=-1)
-
-
-class Recorder(PerfectChannel):
-    """A channel that keeps what passes it, in a list outside the estimator."""
-
-    seen: list = []
-
-    def receive(self, messages, rng):
-        messages = [message.copy() for message in messages]
-        total, count = super().receive(iter(messages), rng)
-        Recorder.seen.append((messages, total.copy()))
-        return total, count
 
 
 # ------------------------------------------------------------------------------------ topologies
@@ -174,7 +160,9 @@ def test_gossip_is_chebyshevs_polynomial_of_the_weights(seed, p, digits):
 
 def test_numbers_of_exchanges():
     assert Gossip(adjacency("complete", 5), 1e-12).n_exchanges == 1
-    assert Gossip(adjacency("ring", 1), 1e-12).n_exchanges == 0
+    alone = Gossip(adjacency("ring", 1), 1e-12)
+    assert alone.n_exchanges == 0
+    assert_array_equal(alone.average(np.arange(3.0)[None]), [[0, 1, 2]])
     assert Gossip(path(4) > 0, 1.0).n_exchanges == Gossip(path(4) > 0, 10.0).n_exchanges == 0
     # tol of zero is rounding
     assert Gossip(path(4) > 0, 0.0).n_exchanges == Gossip(path(4) > 0, 2.0**-52).n_exchanges
@@ -281,9 +269,9 @@ def test_messages_of_power_hold_no_column():
     X, Recorder.seen = rows(), []
     vertical(method="power", feature_groups=UNEQUAL, channel=Recorder()).fit(X)
     assert Recorder.seen
-    for messages, total in Recorder.seen:
+    for messages in Recorder.seen:
         assert len(messages) == 4
-        for message in [total, messages[0], messages[2]]:  # of clients with several columns
+        for message in [sum(messages), messages[0], messages[2]]:  # of clients with several columns
             assert message.shape[1] == 60
             assert not holds_a_column(message, X)
 

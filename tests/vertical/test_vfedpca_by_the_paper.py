@@ -10,9 +10,10 @@ from functools import partial
 import numpy as np
 import pytest
 from helpers import peak_bytes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from rounds_helpers import examples, seeds
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.metrics.pairwise import rbf_kernel
@@ -32,9 +33,6 @@ from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.communication._topology import Peers
 from fedpca_sklearn.rounds._queries import Client
 from fedpca_sklearn.vertical._vfedpca import Columns, local_power
-
-examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
-seeds = st.integers(0, 2**31 - 1)
 
 WEIGHTINGS = ["eigenvalue", "eigenvalue_per_column", "equal", "projection"]
 TOPOLOGIES = {"server": None, "complete": Complete(), "ring": Ring(), "star": Star()}
