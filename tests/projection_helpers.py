@@ -4,16 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers import (
-    random_basis,
-    sine,
-)
+from helpers import random_basis, sine
 from hypothesis import settings
 from numpy.testing import assert_allclose
 
-from fedpca_sklearn import (
-    Subspace,
-)
+from fedpca_sklearn import Subspace
 
 EPS = np.finfo(np.float64).eps
 

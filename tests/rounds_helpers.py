@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
-from fedpca_sklearn import (
-    FederatedPowerPCA,
-    PerfectChannel,
-)
+from fedpca_sklearn import FederatedPowerPCA, PerfectChannel
 
 examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
 

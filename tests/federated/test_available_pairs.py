@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from pair_helpers import covariance_of_pairs, nearest_model, rows_with_holes
 
-from fedpca_sklearn import (
-    AvailablePairs,
-    DistributedPCA,
-    FederatedPCA,
-    PairMoments,
-)
+from fedpca_sklearn import AvailablePairs, DistributedPCA, FederatedPCA, PairMoments
 
 BOTH = pytest.mark.parametrize("Estimator", [FederatedPCA, DistributedPCA])
 

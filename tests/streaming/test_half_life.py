@@ -22,12 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tracker_helpers import fed, planted
 
-from fedpca_sklearn import (
-    PAST,
-    ContributionBounds,
-    StreamingPCA,
-    Subspace,
-)
+from fedpca_sklearn import PAST, ContributionBounds, StreamingPCA, Subspace
 from fedpca_sklearn.summary import _exact
 
 START = np.datetime64("2026-03-01T12:00:00", "s")

@@ -17,12 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
-from fedpca_sklearn import (
-    ContributionBounds,
-    EnergyBounds,
-    RankRule,
-    StreamingPCA,
-)
+from fedpca_sklearn import ContributionBounds, EnergyBounds, RankRule, StreamingPCA
 
 IRIS = load_iris().data
 FORMS = {"dense": np.array, "csr": sp.csr_array, "csc": sp.csc_matrix, "coo": sp.coo_array}

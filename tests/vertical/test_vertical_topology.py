@@ -19,23 +19,9 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
-from test_vertical_pca import (
-    alike,
-    assert_same,
-    every_method,
-    holds_a_column,
-    rows,
-    vertical,
-)
+from test_vertical_pca import alike, assert_same, every_method, holds_a_column, rows, vertical
 
-from fedpca_sklearn import (
-    CommunicationLog,
-    GaussianChannel,
-    Graph,
-    Ring,
-    Topology,
-    VFedPCA,
-)
+from fedpca_sklearn import CommunicationLog, GaussianChannel, Graph, Ring, Topology, VFedPCA
 from fedpca_sklearn.communication._topology import (
     Gossip,
     Peers,
