@@ -5,7 +5,6 @@ tests which they decide.
 """
 
 import tracemalloc
-from pathlib import Path
 
 import joblib
 import numpy as np
@@ -15,8 +14,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from fedpca_sklearn._kernels import scatter, stack
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # Trackers of batches as in Narayanamurthy et al. (2022): about the origin, by least squares, by the
 # last batch alone.
@@ -69,14 +66,6 @@ def unlike_sites(rng, sizes, d):
     clients = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     X = rows_of_decay(rng, len(clients), d)
     return X + np.where(clients % 2, 5.0, -5.0)[:, None], clients
-
-
-def measured(name):
-    """Rows of a data set that lies beside the repository, where it does."""
-    file = DATA / f"{name}.npz"
-    if not file.exists():
-        pytest.skip(f"the data set {name} is not beside the repository")
-    return np.load(file)["X"]
 
 
 def with_holes(X, share, seed=0):

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers import random_basis, sine
-from hypothesis import settings
 from numpy.testing import assert_allclose
 
 from fedpca_sklearn import Subspace
 
 EPS = np.finfo(np.float64).eps
-
-examples = settings(max_examples=50, derandomize=True, deadline=None, database=None)
 
 WEIGHTINGS = ["rows", "equal"]
 
@@ -156,10 +153,3 @@ def assert_moments(pca, X, tol=1e-9):
 
 def same_subspace(a, b, tol=1e-9):
     return sine(a.components_, b.components_) <= tol
-
-
-def local(rows):
-    """Shard of any rows, by numpy."""
-    Z = rows - rows.mean(axis=0)
-    _, s, axes = np.linalg.svd(Z, full_matrices=False)
-    return Shard(rows, rows.mean(axis=0), axes[: len(rows) - 1], s[: len(rows) - 1])
