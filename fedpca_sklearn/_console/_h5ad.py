@@ -23,10 +23,11 @@ class H5adRows(RowFile):
         super().__init__(path, limits)
         self._h5py = needed("h5py", "h5ad")
         with self._opened() as file:
-            X = file["X"]
+            X = self._own(file, "X")
             self._sparse = not hasattr(X, "dtype")
             shape, n_bytes = self._csr(X) if self._sparse else (X.shape, 8 * math.prod(X.shape))
-            parts = [X["data"], X["indices"], X["indptr"]] if self._sparse else [X]
+            names = "data", "indices", "indptr"
+            parts = [self._own(X, name) for name in names] if self._sparse else [X]
             if len(shape) != 2 or parts[0].dtype.kind not in "biuf":
                 raise ValueError(f"X must be a 2-D array of numbers, got shape {shape}.")
             self.n_rows, self.n_columns = shape
@@ -44,6 +45,14 @@ class H5adRows(RowFile):
                 yield file
         except (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError) as error:
             raise ValueError(f"it is no .h5ad file, or damaged: {error}") from error
+
+    def _own(self, group: Any, name: str) -> Any:
+        """A member of a group that this file holds, and not another one on the machine."""
+        found, link = group[name], group.get(name, getlink=True)
+        of_others = getattr(found, "is_virtual", False) or getattr(found, "external", None)
+        if of_others or not isinstance(link, self._h5py.HardLink):
+            raise ValueError(f"it must hold {name!r} itself, got a link or reference elsewhere.")
+        return found
 
     def _csr(self, X: Any) -> tuple[tuple[int, ...], int]:
         """Shape and bytes of a sparse X: of its entries, and four for each not stored."""

@@ -236,6 +236,19 @@ def dense(*shape, **options):
     return h5ad_of(lambda file: file.create_dataset("X", shape, "f8", **options))
 
 
+OTHERS = [("others.bin", 0, 288)]
+
+
+def reference_to_another(file):
+    """Rows that are those of another file on the machine."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File("others.h5", "w") as others:
+        others["X"] = X
+    layout = h5py.VirtualLayout(X.shape, "f8")
+    layout[:] = h5py.VirtualSource("others.h5", "X", X.shape)
+    file.create_virtual_dataset("X", layout)
+
+
 def spoilt(change):
     """Cells of which a part is changed; h5py is handed over."""
 
@@ -393,7 +406,14 @@ CELLS = {  # of .h5ad files
         spoilt(lambda f, h: f["X/indptr"].__setitem__(3, 99)),
         spoilt(other_entries),
     ],
+    "it must hold 'X' itself": [
+        in_place("X", lambda h: h.SoftLink("/var")),
+        h5ad_of(reference_to_another),
+        h5ad_of(lambda file: file.create_dataset("X", (9, 4), "f8", external=OTHERS)),
+    ],
+    "it must hold 'data' itself": [in_place("X/data", lambda h: h.SoftLink("/X/indptr"))],
     "no .h5ad file, or damaged": [
+        in_place("X", lambda h: h.ExternalLink("other.h5", "/X")),
         in_place("X/data", lambda h: None),
         in_place("X/data", lambda h: dict),
         spoilt(lambda f, h: f["X"].attrs.pop("shape")),
