@@ -11,12 +11,16 @@ ways take turns.
 - half-life: ``half_life="1h"`` with times, a row a second.
 - ten clients: `FederatedPCA.partial_fit`, the clients in turn.
 - IncrementalPCA: scikit-learn's, which takes no fewer rows a call than components.
+
+Other streams are drawn, by the seed: 20 to 1,000 features, 1 to 100 components, 1 to 3,000 rows a
+call, dense in both precisions and sparse, with other powers.
 """
 
 from functools import partial
 from time import process_time
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import IncrementalPCA
@@ -39,23 +43,27 @@ class Products(BaseEstimator):
 
     n, of_checks = 0, 0.0
 
+    def __init__(self, n_components=RANK):
+        self.n_components = n_components
+
     def partial_fit(self, X):
         """Take rows, whose products are added some at a time."""
         start = process_time()
-        X = validate_data(self, X, reset=not self.n)
+        X = validate_data(self, X, accept_sparse="csr", reset=not self.n)
         self.of_checks += process_time() - start
         if not self.n:
-            self.shift, d, self.collected = X[0].copy(), X.shape[1], []
+            self.shift, d, self.collected = None if sp.issparse(X) else X[0].copy(), X.shape[1], []
             self.sum, self.products = np.zeros(d), np.zeros((d, d))
-        self.n += len(X)
-        self.collected.append(X - self.shift)
-        if sum(map(len, self.collected)) >= AT_ONCE:
+        self.n += X.shape[0]
+        self.collected.append(X if self.shift is None else X - self.shift)
+        if sum(Y.shape[0] for Y in self.collected) >= AT_ONCE:
             self.multiply()
 
     def multiply(self):
         """Add the products of the rows collected so far."""
-        Y = np.concatenate(self.collected) if self.collected[1:] else self.collected[0]
-        self.sum += Y.sum(axis=0)
+        joined = np.concatenate if self.shift is not None else sp.vstack
+        Y = joined(self.collected) if self.collected[1:] else self.collected[0]
+        self.sum += np.asarray(Y.sum(axis=0)).ravel()
         self.products += Y.T @ Y
         self.collected.clear()
 
@@ -65,7 +73,7 @@ class Products(BaseEstimator):
         if self.collected:
             self.multiply()
         S, d = self.products - np.outer(self.sum, self.sum / self.n), len(self.sum)
-        return eigh(S, subset_by_index=(d - RANK, d - 1))[1][:, ::-1].T
+        return eigh(S, subset_by_index=(d - self.n_components, d - 1))[1][:, ::-1].T
 
 
 def by_partial_fit(model, batches):
@@ -112,7 +120,7 @@ def fed(way, X, size, seconds):
 
     def batches():
         nonlocal given
-        while given < len(X) and not (given and process_time() - start > seconds):
+        while given < X.shape[0] and not (given and process_time() - start > seconds):
             given += size
             yield X[given - size : given]
 
@@ -134,6 +142,47 @@ def measured(X, size, seconds=SECONDS, rounds=3):
     return least, of_checks
 
 
+def drawn(seed, count):
+    """Rows, components and rows a call of streams drawn at random."""
+    rng = np.random.default_rng([20261127, seed])
+    for _ in range(count):
+        d, size = int(20 * 50 ** rng.random()), int(3000 ** rng.random())
+        r = int(min(100 ** rng.random(), d // 3))
+        kind = rng.choice(["float64", "float32", "sparse"])
+        n = min(MOST_ROWS, ENTRIES // d)
+        if kind == "sparse":
+            density = 10 ** rng.uniform(-2.5, -1)
+            X = sp.random(n, d, density, format="csr", random_state=int(rng.integers(2**31)))
+        else:
+            alpha = rng.choice([0.3, 1.0, 2.0])
+            X = make_power_law(n, d, alpha=alpha, random_state=seed).astype(kind)
+        yield kind, X, r, size
+
+
+def of_drawn(seed, count, seconds=SECONDS):
+    """A row for each drawn stream: times the products by hand, by either way."""
+    rows = []
+    for kind, X, r, size in drawn(seed, count):
+        ways = {
+            "products": lambda batches, r=r: by_partial_fit(Products(r), batches),
+            "partial_fit": lambda batches, r=r: by_partial_fit(StreamingPCA(r), batches),
+            "fit(iterable)": lambda batches, r=r: StreamingPCA(r).fit(batches).components_,
+        }
+        least = dict.fromkeys(ways, np.inf)
+        for _ in range(3):
+            for name, way in ways.items():
+                least[name] = min(least[name], fed(way, X, size, seconds)[0])
+        by_hand = least.pop("products")
+        shape = {"rows": kind, "features": X.shape[1], "r": r, "rows a call": size}
+        times = {name: s / by_hand for name, s in least.items()}
+        rows.append({**shape, "products": 1e6 * by_hand, **times})
+    print("\nDrawn streams: microseconds a row of the products by hand, and times that")
+    table("stream_batches_drawn", rows)
+    for name in ("partial_fit", "fit(iterable)"):
+        times = np.array([row[name] for row in rows])
+        print(f"{name}: geometric mean {np.exp(np.log(times).mean()):.2f}, most {times.max():.2f}")
+
+
 def main(quick=False, seed=0):
     features, sizes = (FEATURES[:2], ROWS_A_CALL[::2]) if quick else (FEATURES, ROWS_A_CALL)
     by_row, ratios = [], []
@@ -151,3 +200,4 @@ def main(quick=False, seed=0):
     table("stream_batches", by_row)
     print("\nTimes the products by hand")
     table("stream_batches_ratios", ratios)
+    of_drawn(seed, *((3, 0.01) if quick else (24,)))

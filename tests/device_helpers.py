@@ -1,4 +1,4 @@
-"""Rows on a device that numpy cannot read, without a GPU: array_api_strict's, or torch's own."""
+"""Rows on a device that numpy cannot read: array_api_strict's, torch's own, and a GPU if any."""
 
 import numpy as np
 import pytest
@@ -13,6 +13,12 @@ from fedpca_sklearn.summary import _exact
 strict = pytest.importorskip("array_api_strict")
 torch = pytest.importorskip("torch")
 ON_A_DEVICE = strict.Device("device1")
+# How rows are put on a GPU, by each library that finds one.
+ON_A_GPU = {}
+if torch.cuda.is_available():
+    ON_A_GPU["cuda"] = lambda X: torch.asarray(X, device="cuda")
+    cupy = pytest.importorskip("cupy")
+    ON_A_GPU["cupy"] = cupy.asarray
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +71,9 @@ def as_numpy(array):
     """An array of another library in numpy; numpy's is refused, so that none is there by chance."""
     assert not isinstance(array, np.ndarray)
     if isinstance(array, torch.Tensor):
-        return array.numpy()
+        return array.cpu().numpy()
+    if ON_A_GPU and isinstance(array, cupy.ndarray):
+        return array.get()
     return np.asarray(strict.asarray(array, device=strict.Device("CPU_DEVICE")))
 
 

@@ -221,10 +221,10 @@ FederatedScaler(n_clients=2, mechanism=ScalerNoise(9.0, 1e-3, one_scale=True), r
 
 # Each by `fit` of rows of 300 features, where three components are a sketch and ten are exact.
 BY_WIDE = """
-StreamingPCA(3)
+StreamingPCA(3, oversampling=10)
 StreamingPCA(10)
-StreamingPCA(3, block_size=64)
-StreamingPCA(3, scale=True, partial_out=[1])
+StreamingPCA(3, oversampling=10, block_size=64)
+StreamingPCA(3, oversampling=10, scale=True, partial_out=[1])
 FederatedPCA(3)
 FederatedPCA(10)
 FederatedPCA(3, n_refinements=2)
@@ -233,7 +233,7 @@ DistributedPCA(3)
 FederatedPowerPCA(3, random_state=0)
 """
 WIDE_BATCHES = """
-StreamingPCA(3)
+StreamingPCA(3, oversampling=10)
 StreamingPCA(10)
 """
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from device_helpers import (
+    ON_A_GPU,
     as_if_on_a_device,
     as_numpy,
     close,
@@ -50,6 +51,7 @@ __all__ = ["come", "dispatch", "eigenproblems"]
 ROWS = make_power_law(300, 12, random_state=0) + np.linspace(-5, 5, 12)
 OWNERS = np.arange(300) % 3
 PLACES = {"torch": torch.asarray, "strict": strict.asarray, "strict on a device": on_strict}
+PLACES |= ON_A_GPU
 ESTIMATORS = """
 StreamingPCA(4)
 StreamingPCA(3, whiten=True)

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from device_helpers import (
     ON_A_DEVICE,
+    ON_A_GPU,
     as_if_on_a_device,
     as_numpy,
     close,
@@ -32,12 +33,12 @@ __all__ = ["come", "dispatch", "eigenproblems"]
 EPS = np.finfo(np.float64).eps
 
 
-@pytest.fixture(params=["strict", "torch"])
+@pytest.fixture(params=["strict", "torch", *ON_A_GPU])
 def put(request, monkeypatch):
     if request.param == "torch":
         as_if_on_a_device(monkeypatch)
         return torch.asarray
-    return on_strict
+    return ON_A_GPU.get(request.param, on_strict)
 
 
 def batches(X, *sizes):

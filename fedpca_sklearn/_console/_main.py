@@ -148,7 +148,7 @@ FIT = (
     _SITE,
     _components(
         "components that are wanted, or a share of the variance: of many columns the file "
-        "holds these directions and some more, of up to 256 columns all (default: all); merge "
+        "holds these directions and some more, of up to 500 columns all (default: all); merge "
         "FILE -n N cuts it"
     ),
     *_ADJUSTING,

@@ -372,13 +372,16 @@ def _few_pairs(
     return None
 
 
-def least_leading(G: np.ndarray, count: int, least: float) -> tuple[float, float]:
+def least_leading(
+    G: np.ndarray, count: int, least: float, near: np.ndarray | None = None
+) -> tuple[float, float]:
     """Bounds of the first eigenvalues of a positive semi-definite lower triangle, at a small cost.
 
     Returns a number that the last of the first ``count`` exceeds, 0 where none above ``least`` is
     found, and one that the first does not exceed. By Cauchy's interlacing the eigenvalues within
     any space of so many vectors are at most those of G; here of the products of G with random
-    vectors. Of all eigenvalues, Cholesky's method tells whether they exceed a number.
+    vectors, or of ``near``, of shape (m, count), which were leading eigenvectors of less rows. Of
+    all eigenvalues, Cholesky's method tells whether they exceed a number.
     """
     m, whole = len(G), norm_of_scatter(G)
     rounding = m * _EPS * whole
@@ -389,13 +392,15 @@ def least_leading(G: np.ndarray, count: int, least: float) -> tuple[float, float
         C[np.diag_indices(m)] -= number
         failed = dpotrf(C, lower=1, overwrite_a=1)[1]
         return 0.0 if failed else number - rounding, whole
-    if _MANY * count > m:
+    if near is None and _MANY * count > m:
         lam = np.linalg.eigvalsh(G)
         return float(lam[-count]) - rounding, float(lam[-1]) + rounding
     lower = not G.flags.c_contiguous
     half = np.asfortranarray(G if lower else G.T)
-    signs = _random_signs(m, count).astype(np.float64)
-    Q = np.linalg.qr(dsymm(1.0, half, signs, lower=lower))[0]
+    if near is None:
+        signs = _random_signs(m, count).astype(np.float64)
+        near = np.linalg.qr(dsymm(1.0, half, signs, lower=lower))[0]
+    Q = np.asfortranarray(near)
     lam = np.linalg.eigvalsh(Q.T @ dsymm(1.0, half, Q, lower=lower))
     rest = whole**2 - float(np.sum(lam[:-1].clip(0) ** 2))
     return float(lam[0]) - rounding, math.sqrt(max(rest, float(lam[-1]) ** 2)) + rounding

@@ -62,6 +62,8 @@ _FEWEST = 4
 # Directions whose parts may be taken off the rows; a few more hardly take longer. Of fewer columns
 # products in float64 take no longer than that.
 _FEW, _LEAST_COLUMNS = (4, MOST_APART), 64
+# Rows for each column of a batch beside whose products a look at all eigenpairs is little work.
+_ROWS_FOR_A_LOOK = 10
 # Factor by which a sample's ratios of eigenvalues may be off: with 4 rows for each, power laws have
 # up to 1.5 times the ratio of a small one to the largest.
 _OFF = 1.5
@@ -98,12 +100,15 @@ def precisions(
 
     In float32 unless that would most likely be in vain, by what the directions of the past or else
     some of the rows say of the eigenvalues that must be certain. Nothing is known of these where
-    ``count`` is zero, or the past has fewer.
+    ``count`` is zero, or the past has fewer. Parts are taken off the rows of a batch after others
+    only if they are many: a look at all eigenpairs would have to show after each that it was right.
     """
     exact, plain = Precision(_FLOAT64), Precision(_FLOAT32)
     if dtype == _FLOAT64:
         return [exact]
-    deflation = not isinstance(Y, DeviceRows) and Y.shape[1] >= _LEAST_COLUMNS
+    n, d = Y.shape
+    deflation = not isinstance(Y, DeviceRows) and d >= _LEAST_COLUMNS
+    deflation &= not len(s) or n >= _ROWS_FOR_A_LOOK * d
     share, off, known = least_certain(1.0, dtype=_FLOAT32), 1.0, count
     sample, lam = None, s**2
     if count and not len(s):

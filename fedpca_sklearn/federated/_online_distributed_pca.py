@@ -426,7 +426,7 @@ class ProjectionAverage(MergeStrategy):
     Notes
     -----
     [1]_, Algorithm 1, if the clients' estimator finds their leading directions exactly. The default
-    does up to 256 features, and with ten directions or more up to 40 times as many and 200, at most
+    does up to 500 features, or 40 times as many as directions and 200 if that is more, at most
     2,048; ``estimator=PCA(svd_solver="full")`` of scikit-learn always does. The mean is kept as
     eigenpairs, in O(R d) memory for R directions in all (512 of them where more than 1,024 come
     in), never as a d x d matrix. Time O(R d min(R, d)). The means, variances and the total scatter

@@ -31,7 +31,7 @@ from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.row_moments import RowsAtHand
-from .._kernels.sizes import COLUMNS_OF_THREADS
+from .._kernels.sizes import COLUMNS_OF_THREADS, MAX_EXACT_DIMENSION
 from .._kernels.threads import threads_for
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import in_numpy
@@ -276,8 +276,14 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
 
 
 def is_few(pca: Any, X: Any) -> bool:
-    """Whether something is so few dense rows in memory that they go to a buffer."""
-    if not hasattr(X, "__len__") or sp.issparse(X):
+    """Whether something is so few rows in memory that they go to a buffer.
+
+    Of sparse rows that is a dense copy, which is small where there are not many columns.
+    """
+    if sp.issparse(X):
+        m, d = X.shape
+        return 0 < m < d <= MAX_EXACT_DIMENSION and m < pca._sizes.few(d)
+    if not hasattr(X, "__len__"):
         return False
     if is_stream(X) or is_dask(X) or is_on_disk(X):
         return False
@@ -293,10 +299,11 @@ def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
     n = 0
     for batch in batches:
         dtype = dtype or float_dtype(batch)
-        waits = isinstance(batch, np.ndarray) and is_few(pca, batch)
+        waits = not isinstance(batch, DeviceRows) and is_few(pca, batch)
         if waits:
-            few.append(batch.astype(dtype))  # the source may use its memory again
-            n += len(batch)
+            rows = batch.toarray() if sp.issparse(batch) else batch
+            few.append(rows.astype(dtype))  # the source may use its memory again
+            n += len(rows)
         if few and not (waits and n < pca._sizes.buffer(batch.shape[1])):
             n = 0
             yield _as_one(few)
@@ -340,6 +347,8 @@ class Stream(NamedTuple):
     def with_rows(self, X: Any, times: Any) -> Stream | None:
         """The stream with few rows; None if they need another check than that of their numbers."""
         state, buffer, unchecked = self
+        if unchecked and sp.issparse(X) and X.shape[:1] <= (unchecked,):
+            X = X.toarray() if X.shape[1:] == buffer.rows.shape[1:] else X
         if not unchecked or buffer is None or not buffer.takes(X, times, unchecked):
             return None
         return Stream(state, buffer.with_rows(X, times), unchecked)
@@ -373,6 +382,7 @@ def empty_buffer(pca: Any, state: State, room: int = 0) -> RowBuffer:
 def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stream | None:
     """The stream with few rows, which are validated; None if they cannot wait for others."""
     state, buffer, _ = stream
+    X = X.toarray() if sp.issparse(X) else X
     parts = list(validated_blocks(pca, X, None, None if buffer is None else buffer.dtype))
     rows = in_numpy(parts[0][0])
     check_columns(pca, rows.shape[1])

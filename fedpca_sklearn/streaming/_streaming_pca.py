@@ -45,9 +45,9 @@ from ._sizes import Sizes, memory_bytes
 class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     """Principal component analysis of rows that arrive in blocks, in one pass.
 
-    `partial_fit` takes the next rows and need not see the earlier ones again. With up to 256
-    features, or ``40 n_components + 200`` (2,048 at most) from ten components on, the result is
-    that of PCA of all rows, up to rounding; with more it is for up to 512 rows in one call, and
+    `partial_fit` takes the next rows and need not see the earlier ones again. With up to 500
+    features, or ``40 n_components + 200`` (2,048 at most) if that is more, the result is that of
+    PCA of all rows, up to rounding; with more it is for up to 512 rows in one call, and
     else within 1e-4 of the least reconstruction error where variances fall like 1 / i or faster.
 
     Parameters
@@ -189,7 +189,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
-            One row or more, the first time as well. A few dense rows go to a buffer, which counts
+            One row or more, the first time as well. A few rows go to a buffer, which counts
             in all attributes and is taken into the state when it is full.
         y : Ignored
             Not used; there because scikit-learn's pipelines pass it.

@@ -326,9 +326,12 @@ class ScatterMatrix(Moments):
         count = min(n_certain, len(used))
         if not count:
             return False
-        if deflation is None and self.dtype == np.float64:  # float32 is told its next precision
+        near = None  # of float64 all are as good; float32 is told its next precision by these
+        if before.pairs is not None and len(before.pairs[1]) == count:
+            near = before.pairs[0][:, used].T
+        if deflation is None and (near is not None or self.dtype == np.float64):
             with threads_for(16 * len(used) ** 2):
-                known, most = least_leading(self._within(), count, self.certainty.least)
+                known, most = least_leading(self._within(), count, self.certainty.least, near)
             before = before._replace(known=known, n_known=count)
             self.certainty = before.with_products(min(largest, most), lost, precision)
             if self.is_certain:

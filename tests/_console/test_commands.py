@@ -421,9 +421,11 @@ def test_a_file_of_few_columns_has_all_directions_and_of_many_some_more_until_it
     assert (two.n_components, two.site) == (2, "east")
     with pytest.raises(SystemExit):
         main(["fit", "--help"])
-    assert "of up to 256 columns all (default: all)" in " ".join(capsys.readouterr().out.split())
+    assert "of up to 500 columns all (default: all)" in " ".join(capsys.readouterr().out.split())
     rows = np.tile(np.random.default_rng(0).standard_normal((400, 300)), 8)
-    for n, columns in (3, 300), (50, 2400):
+    np.save("rows.npy", rows[:, :300])
+    assert fitted(run, "rows.npy", "-n", "3").n_components == 300
+    for n, columns in (3, 600), (50, 2400):
         np.save("rows.npy", rows[:, :columns])
         assert fitted(run, "rows.npy", "-n", str(n)).n_components == n + max(10, round(1.26 * n))
 

@@ -49,7 +49,8 @@ class Another(StreamingPCA):
 
 
 def one_by_one(pca):
-    k, oversampling = pca.n_components, getattr(pca.estimator, "oversampling", "auto")
+    k, usual = pca.n_components, 10 if pca.n_features_in_ > 256 else "auto"
+    oversampling = getattr(pca.estimator, "oversampling", usual)
     return FederatedPCA(k, estimator=Another(k, oversampling=oversampling), merge=pca.merge)
 
 

@@ -7,9 +7,10 @@ from helpers import peak_bytes, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
-from fedpca_sklearn import StreamingPCA, make_power_law
+from fedpca_sklearn import StreamingPCA, make_power_law, subspace_distance
 from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn.streaming import _sizes
+from fedpca_sklearn.summary import _exact
 
 one_thread = threadpool_limits.wrap(1, user_api="blas")
 
@@ -23,6 +24,7 @@ def counts(n, d, density, seed=0):
 
 EXACT = {  # rows, and components
     "600 features": (make_power_law(1400, 600, alpha=1.0, random_state=0) + 1, 10),
+    "450 features": (make_power_law(1400, 450, alpha=1.0, random_state=0) + 1, 3),
     "1000 features": (make_power_law(1400, 1000, alpha=1.0, random_state=0) + 1, 20),
     "sparse": (counts(1400, 600, 0.03), 10),
     "less sparse": (counts(1400, 600, 0.3), 10),
@@ -167,7 +169,7 @@ def test_memory_is_stated_in_advance(d, params, dtype):
     # A later block of a few directions is looked at only where its eigenvalues are in doubt.
     hidden = d <= 256 or params.get("svd_solver") == "qr" or "block_size" in params
     peak = peak_bytes(lambda: pca.fit(X).components_)
-    if d > 500 or (d > 256 and params == {"n_components": 5}):
+    if d > 500 or (d > 256 and "oversampling" in params):
         few = min(512, d - 17)  # with 15 directions less than columns
         for n in (few,) if "svd_solver" in params else (few, 600):  # QR takes no passes
             batches = [X[:n]] * 2
@@ -223,3 +225,50 @@ def test_sparse_rows_few_scatter_matrices_and_wide_bases_are_all_that_is_held():
     for n_components in (None, 0.9):  # what depends on the data is not stated
         with pytest.raises(ValueError, match=rf"n_components={n_components}.*integer"):
             StreamingPCA(n_components).memory_bytes(3000)
+
+
+# ------------------------------------------------------------------------------ a few at a time
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+@pytest.mark.parametrize(("d", "r"), [(90, 4), (450, 2)])
+def test_sparse_rows_that_come_a_few_at_a_time_wait_for_others(d, r, size):
+    """As dense ones do: a square to which each call added its rows took 100 times as long."""
+    X = sp.csr_array(sp.random(600, d, 0.05, format="csr", random_state=0))
+    X.data += np.arange(X.nnz) % 7
+    batches = [X[i : i + size] for i in range(0, 600, size)]
+    of_calls, blocks = StreamingPCA(r), []
+    for batch in batches:
+        of_calls.partial_fit(batch)
+        blocks.append(id(of_calls._state))
+    of_stream = StreamingPCA(r).fit(iter(batches))
+    _, s, V = svd_of(X)
+    assert len(set(blocks)) <= 2 + 600 // d  # states that blocks of rows have made
+    for pca in (of_calls, of_stream):
+        assert_allclose(pca.singular_values_, s[:r], rtol=1e-12)
+        assert subspace_distance(pca.components_, V[:r]) < 1e-10
+    with pytest.raises(ValueError, match=f"X has 5 features, but .* {d} features"):
+        of_calls.partial_fit(sp.csr_array(np.eye(5)))
+    with pytest.raises(ValueError, match="NaN"):
+        of_calls.partial_fit(sp.csr_array(np.full((1, d), np.nan)))
+    assert of_calls.n_samples_seen_ == 600
+
+
+@pytest.mark.parametrize("turning", [False, True])
+def test_float32_batches_are_looked_at_by_the_directions_of_the_last_look(turning, monkeypatch):
+    """All eigenpairs are found again only where those directions are no longer the leading ones."""
+    d, r, looks, pairs = 300, 40, [], _exact.eigh_top
+    monkeypatch.setattr(_exact, "eigh_top", lambda *a, **kw: looks.append(1) or pairs(*a, **kw))
+    rng = np.random.default_rng(0)
+    scale = np.arange(1, d + 1) ** -0.5
+    X = rng.standard_normal((24_000, d)) * scale
+    if turning:  # each third has other columns in front
+        X = np.concatenate([part[:, rng.permutation(d)] for part in np.split(X, 3)])
+    X = X.astype(np.float32)
+    pca = StreamingPCA(r).fit(iter(np.split(X, 24)))
+    n_looks = len(looks)
+    s, V = np.linalg.svd(X.astype(float) - X.mean(axis=0, dtype=float), full_matrices=False)[1:]
+    gap = 1 - (s[r] / s[r - 1]) ** 2
+    assert subspace_distance(pca.components_, V[:r]) < 1e-5 / gap
+    assert_allclose(pca.singular_values_, s[:r], rtol=1e-5)
+    assert n_looks <= 4  # of 24 batches

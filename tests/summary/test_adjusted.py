@@ -131,7 +131,7 @@ def test_sparse_columns_that_are_alike_are_cut_as_they_are():
     X = (rng.random((400, 300)) < 0.15) * 1.0
     X[:, 1:12] = np.where(rng.random((400, 11)) < 0.9, X[:, :1], X[:, 1:12])
     X[:, 13:18] = np.where(rng.random((400, 5)) < 0.9, X[:, 12:13], X[:, 13:18])
-    pca = StreamingPCA(2, scale=True).fit(sp.csr_array(X))
+    pca = StreamingPCA(2, oversampling=10, scale=True).fit(sp.csr_array(X))
     assert len(pca.subspace_.components) < 300
     assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-12)
     Z = StandardScaler().fit_transform(X)
@@ -265,7 +265,12 @@ def test_weights_where_directions_are_cut(confounders, fading, unit):
     X[:, 10:20] += 9 * X[:, 10:20].std(axis=0) * X[:, 5:6] / X[:, 5].std()
     X[:50] = 1e20
     weight = np.where(np.arange(400) < 50, 0, 1 + np.arange(400) % 3)
-    options = {"scale": True, "partial_out": confounders, "forgetting_factor": fading}
+    options = {
+        "oversampling": 10,
+        "scale": True,
+        "partial_out": confounders,
+        "forgetting_factor": fading,
+    }
     pca = StreamingPCA(2, **options).fit(X, sample_weight=unit * weight)
     assert len(pca.subspace_.components) < 300
     w = (weight * fading ** np.arange(399, -1, -1.0))[50:]
@@ -372,7 +377,7 @@ def test_a_cut_is_that_of_the_adjusted_rows(batch, regressed, scale, in_other_un
         if batch is None:
             pca = FederatedPCA(3, **options).fit(X, clients=np.arange(len(X)) // 200)
         else:
-            pca = StreamingPCA(3, **options)
+            pca = StreamingPCA(3, oversampling=10, **options)
             for i in range(0, len(X), batch):
                 pca.partial_fit(X[i : i + batch])
         assert len(pca.subspace_.components) < 500
@@ -386,7 +391,7 @@ def test_a_cut_of_sparse_rows_is_hardly_worse_than_of_dense_ones(scale):
     X = power_law(0, False) * (np.random.default_rng(9).random((2000, 500)) < 0.05)
     error = []
     for rows in (X, sp.csr_array(X)):
-        pca = StreamingPCA(3, scale=scale, partial_out=CONFOUNDERS)
+        pca = StreamingPCA(3, oversampling=10, scale=scale, partial_out=CONFOUNDERS)
         for at in (slice(0, 1000), slice(1000, 2000)):
             pca.partial_fit(rows[at])
         error.append(excess_error(adjusted_rows(X, CONFOUNDERS, scale), pca.components_))
