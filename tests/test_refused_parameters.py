@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from golden_cases import NAMES, made
 from numpy import eye, full, inf, nan, ones, zeros
+from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
 
 import fedpca_sklearn
-from fedpca_sklearn import FederatedPCA, Subspace, merge_subspaces
+from fedpca_sklearn import FederatedPCA, OjaPCA, StreamingPCA, Subspace, merge_subspaces
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::fedpca_sklearn.PrivacyNoiseWarning",
@@ -460,3 +461,28 @@ def test_what_is_counted_is_an_integer(call):
         must = "must be an integer .*, got" if call in COUNTS else ".*"
         with pytest.raises(ValueError, match=f"{name} ?{must} ?{value!r}"):
             eval(call, {**NAMES, "SITES": SITES, "rows": rows, "value": value})
+
+
+def test_parameters_are_validated_once_for_each_change(monkeypatch):
+    """Validation takes a quarter of a small call; what a refused call saw is not remembered."""
+    from sklearn import base
+
+    validate, calls = base.validate_parameter_constraints, []
+    monkeypatch.setattr(
+        base,
+        "validate_parameter_constraints",
+        lambda *a, **kw: calls.append(a) or validate(*a, **kw),
+    )
+    X = np.random.default_rng(0).standard_normal((40, 5))
+    for pca in (StreamingPCA(2), OjaPCA(2, random_state=0), FederatedPCA(2)):
+        calls.clear()
+        for _ in range(3):
+            pca.partial_fit(X)
+        assert len(calls) == 1
+        for _ in range(2):
+            with pytest.raises(ValueError, match="n_components"):
+                clone(pca).set_params(n_components=-1).partial_fit(X)
+            with pytest.raises(ValueError, match="n_components"):
+                pca.set_params(n_components=-1).partial_fit(X)
+        pca.set_params(n_components=2).partial_fit(X)  # as it was
+        assert len(calls) == 5

@@ -49,13 +49,13 @@ SubspaceTracker(3) | fit | 24 | 2135
 SubspaceTracker(3) | partial_fit | 24 | 1178
 RobustSubspaceTracker(3) | fit | 33 | 2156
 AlternatingProjections(3) | fit | 20 | 233
-GROUSE(3, random_state=0) | fit | 21 | 2488
-OjaPCA(3, random_state=0) | fit | 19 | 1456
-PAST(3, random_state=0) | fit | 19 | 1004
-PETRELS(3, random_state=0) | fit | 20 | 2312
-SPIRIT() | fit | 19 | 1006
-FrequentDirections(3) | fit | 19 | 835
-StreamingPowerMethod(3, random_state=0) | fit | 18 | 305
+GROUSE(3, random_state=0) | fit | 21 | 2489
+OjaPCA(3, random_state=0) | fit | 19 | 1457
+PAST(3, random_state=0) | fit | 19 | 1005
+PETRELS(3, random_state=0) | fit | 20 | 2313
+SPIRIT() | fit | 19 | 1007
+FrequentDirections(3) | fit | 19 | 836
+StreamingPowerMethod(3, random_state=0) | fit | 18 | 306
 SubspaceMonitor(StreamingPCA(3), limits="chi2") | fit | 26 | 285
 SubspaceMonitor(StreamingPCA(3)) | fit | 29 | 1704
 """.strip().splitlines()

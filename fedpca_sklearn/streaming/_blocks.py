@@ -52,6 +52,8 @@ from ._forgetting import CAME_WITHOUT_TIMES, duration_of, shares_left, times_of_
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
+# Entries of a dense copy of a few sparse rows: 1 MB.
+_ENTRIES_OF_COPY = 2**17
 
 
 @dataclass(frozen=True)
@@ -278,11 +280,12 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
 def is_few(pca: Any, X: Any) -> bool:
     """Whether something is so few rows in memory that they go to a buffer.
 
-    Of sparse rows that is a dense copy, which is small where there are not many columns.
+    Sparse rows go there in a small dense copy, which takes less time than a block of their own.
     """
     if sp.issparse(X):
         m, d = X.shape
-        return 0 < m < d <= MAX_EXACT_DIMENSION and m < pca._sizes.few(d)
+        small = d <= MAX_EXACT_DIMENSION and m * d < _ENTRIES_OF_COPY
+        return small and d > 0 and 0 < m < pca._sizes.few(d)
     if not hasattr(X, "__len__"):
         return False
     if is_stream(X) or is_dask(X) or is_on_disk(X):

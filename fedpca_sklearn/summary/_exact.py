@@ -336,6 +336,8 @@ class ScatterMatrix(Moments):
             self.certainty = before.with_products(min(largest, most), lost, precision)
             if self.is_certain:
                 return True
+            if near is not None and precision != np.float64:  # by which it takes less time
+                return False
         lam, W = self._pairs
         deflation = None if deflation is None else deflation[:, used]
         rounded = largest_rounded(lam[:count], W[:, :count], precision, deflation)
