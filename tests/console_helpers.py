@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -71,6 +72,14 @@ def run(tmp_path, capsys, monkeypatch):
         return code, out, err
 
     return call
+
+
+def in_a_process(folder, arguments):
+    """A command as a process runs it, in a folder that has the state as well."""
+    os.chdir(folder)
+    os.environ["XDG_STATE_HOME"] = os.path.join(folder, "state")
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 until the process ends
+    sys.exit(main(list(map(str, arguments))))
 
 
 def printed(run, *arguments):
