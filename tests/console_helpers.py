@@ -2,6 +2,7 @@
 
 import csv
 import json
+import multiprocessing
 import os
 import sys
 
@@ -74,12 +75,21 @@ def run(tmp_path, capsys, monkeypatch):
     return call
 
 
-def in_a_process(folder, arguments):
-    """A command as a process runs it, in a folder that has the state as well."""
+def process_of(arguments, out=os.devnull):
+    """A process that runs a command, as here; of a server, so that it has nothing to import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["console_helpers", "fedpca_sklearn.engines.files"])
+    here = os.getcwd(), os.environ["XDG_STATE_HOME"], os.path.abspath(out)
+    process = context.Process(target=_command, args=(*here, list(map(str, arguments))))
+    process.start()
+    return process
+
+
+def _command(folder, state, out, arguments):
     os.chdir(folder)
-    os.environ["XDG_STATE_HOME"] = os.path.join(folder, "state")
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 until the process ends
-    sys.exit(main(list(map(str, arguments))))
+    os.environ["XDG_STATE_HOME"] = state
+    sys.stdout = open(out, "w")  # noqa: SIM115 until the process ends
+    sys.exit(main(arguments))
 
 
 def printed(run, *arguments):

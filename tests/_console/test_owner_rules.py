@@ -3,15 +3,11 @@
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from console_helpers import X, as_csv, refused, run
-
-import fedpca_sklearn
+from console_helpers import X, as_csv, process_of, refused, run
 
 __all__ = ["run"]
 
@@ -113,20 +109,14 @@ def test_the_same_question_again_is_free_and_has_the_same_bytes(run, question, s
     assert "max_rounds=1" in refusal(run, question(1), "rows.csv", "-o", "d", *most)
 
 
-def test_several_processes_count_together(run, question, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(fedpca_sklearn.__file__).parents[1]))
-    start = [sys.executable, "-m", "fedpca_sklearn", "answer"]
-    started = [
-        subprocess.Popen(
-            [*start, question(i), "rows.csv", "-o", f"{i}", "--max-rounds", "1"],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for i in range(2)
-    ]
-    printed = [process.communicate()[0] for process in started]
-    assert sorted(process.returncode for process in started) == [0, 1]
-    assert sum(b"more than max_rounds=1 rounds" in out for out in printed) == 1
+def test_several_processes_count_together(run, question):
+    calls = [[question(i), "rows.csv", "-o", f"{i}", "--max-rounds", "1"] for i in range(2)]
+    started = [process_of(["answer", *call], out=f"{i}.out") for i, call in enumerate(calls)]
+    for process in started:
+        process.join()
+    assert sorted(process.exitcode for process in started) == [0, 1]
+    printed = [Path(f"{i}.out").read_text() for i in range(2)]
+    assert sum("more than max_rounds=1 rounds" in out for out in printed) == 1
 
 
 # -------------------------------------------------------------------- the log

@@ -1,13 +1,12 @@
 """ask, answer and next: studies of any estimator by files, one process a verb, killed at random."""
 
 import json
-import multiprocessing
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
-from console_helpers import NAMES, X, as_csv, as_parquet, in_a_process, printed, refused, run
+from console_helpers import NAMES, X, as_csv, as_parquet, printed, process_of, refused, run
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedpca_sklearn import FederatedPowerPCA, Subspace
@@ -174,12 +173,10 @@ def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
     parts = {f"site{i}": rng.standard_normal((40, 6)) * [6, 5, 4, 3, 2, 1] for i in range(5)}
     for name, rows in parts.items():
         np.save(f"{name}.npy", rows)
-    context = multiprocessing.get_context("forkserver")  # so that none has to import anything
-    context.set_forkserver_preload(["console_helpers", "fedpca_sklearn.engines.files"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def process(*arguments, killed_after=None):
-        running = context.Process(target=in_a_process, args=(tmp_path, arguments))
-        running.start()
+        running = process_of(arguments)
         running.join(killed_after)
         if killed_after is not None:
             running.kill()

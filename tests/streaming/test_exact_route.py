@@ -261,7 +261,7 @@ def test_float32_batches_are_looked_at_by_the_directions_of_the_last_look(turnin
     monkeypatch.setattr(_exact, "eigh_top", lambda *a, **kw: looks.append(1) or pairs(*a, **kw))
     rng = np.random.default_rng(0)
     scale = np.arange(1, d + 1) ** -0.5
-    X = rng.standard_normal((24_000, d)) * scale
+    X = rng.standard_normal((9600, d)) * scale
     if turning:  # each third has other columns in front
         X = np.concatenate([part[:, rng.permutation(d)] for part in np.split(X, 3)])
     X = X.astype(np.float32)
