@@ -323,5 +323,9 @@ def test_how_many_directions_are_taken_off():
     ):
         assert tries(X, count, V[: len(s)], s) == found
     assert precisions(X, F8, 10, V[:12], np.ones(12)) == [(F8, None)]
+    # of a batch after others only where it is long beside a look at all eigenpairs
+    past = V[:12], [50] * 2 + [1] * 10
+    assert tries(X[:699], 12, *past) == [exact]
+    assert tries(X[:700], 12, *past) == [(F4, 4), exact]
     # of few columns none are taken off: products in float64 take as long
     assert tries(power_law(50_000, 63, 2.5), 12) == [exact]
