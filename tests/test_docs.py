@@ -290,3 +290,15 @@ def test_every_task_that_is_named_exists():
     (loop,) = re.findall(r"for task in ([\w ]+);", (ROOT / ".ci/run").read_text())
     assert {"lint", "test"} <= named | set(loop.split())
     assert named | set(loop.split()) <= set(tasks)
+
+
+def test_tests_that_pages_name_are_there():
+    """What a page says is held by a test; a test that goes takes its sentence with it."""
+    named = {
+        name for page in PAGES for name in re.findall(r"\btest_[a-z0-9_]+(?=`)", page.read_text())
+    }
+    texts = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    there = {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
+    there |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(named) > 20
+    assert named <= there, named - there

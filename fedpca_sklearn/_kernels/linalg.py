@@ -380,7 +380,7 @@ def least_leading(
     Returns a number that the last of the first ``count`` exceeds, 0 where none above ``least`` is
     found, and one that the first does not exceed. By Cauchy's interlacing the eigenvalues within
     any space of so many vectors are at most those of G; here of the products of G with random
-    vectors, or of ``near``, of shape (m, count), which were leading eigenvectors of less rows. Of
+    vectors, or of ``near``, of shape (m, count), which were leading eigenvectors of fewer rows. Of
     all eigenvalues, Cholesky's method tells whether they exceed a number.
     """
     m, whole = len(G), norm_of_scatter(G)

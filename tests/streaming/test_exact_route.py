@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse as sp
 from helpers import peak_bytes, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
+from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import StreamingPCA, make_power_law, subspace_distance
@@ -131,6 +133,20 @@ def test_cuts_at_multiples_of_a_block_size_change_no_bit(n, d):
         for other in (pca, stream):
             assert_array_equal(other.components_, whole.components_)
             assert_array_equal(other.singular_values_, whole.singular_values_)
+
+
+def test_one_pass_is_within_1e_4_of_the_best_reconstruction():
+    """Where directions are cut, by the error over the least one; digits, where none is."""
+
+    def excess(X, V):
+        s, Z = svd_of(X)[1], X - X.mean(axis=0)
+        return np.square(Z - Z @ V.T @ V).sum() / np.square(s[len(V) :]).sum() - 1
+
+    X = make_power_law(3000, 700, alpha=1.0, random_state=0)
+    assert 1e-9 < excess(X, StreamingPCA(10).fit(iter(np.split(X, 6))).components_) < 1e-4
+    digits = load_digits().data
+    assert abs(excess(digits, StreamingPCA(10).fit(digits).components_)) < 1e-9
+    assert excess(digits, IncrementalPCA(10).fit(digits).components_) > 1e-3
 
 
 # ------------------------------------------------------------------------------ memory

@@ -184,6 +184,15 @@ def test_a_fraction_is_reached_by_a_wide_stream():
         assert sine_of_orthonormal(V[:8], pca.components_) < 0.05
 
 
+@pytest.mark.parametrize("d", [3, 20])
+def test_signs_do_not_depend_on_the_cutting(d):
+    X = rows(100, d)
+    for b in (1, 7, 19, 100):
+        V = stream(StreamingPCA(), every(b, X)).components_
+        assert_allclose(V, svd_of(X)[2], atol=1e-8)
+        assert (V.max(axis=1) >= -V.min(axis=1)).all()
+
+
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
 @pytest.mark.parametrize("d", [4, 400])
 @pytest.mark.parametrize("container", [np.array, sp.csr_array])
