@@ -40,8 +40,8 @@ from fedpca_sklearn.privacy import (
     _scores,
     private_scores,
 )
-from fedpca_sklearn.privacy._accounts import Accounts
 from fedpca_sklearn.privacy._gaussian import epsilon_of
+from fedpca_sklearn.privacy._ledger import Accounts
 from fedpca_sklearn.privacy._mechanism import Terms
 from fedpca_sklearn.privacy._private_searches import Shape
 from fedpca_sklearn.privacy._rows import ClippedRows, row_norms

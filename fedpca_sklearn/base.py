@@ -3,8 +3,7 @@
 from sklearn.utils._param_validation import Interval
 
 from ._base.block_transformer import BlockTransformer
-from ._base.missing_entries import MissingEntriesMixin
-from ._base.transformer import SubspaceTransformer
+from ._base.transformer import MissingEntriesMixin, SubspaceTransformer
 from .communication import Channel, Federation, Topology
 from .communication._federation import Message
 from .federated import MergeStrategy

@@ -10,8 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from ._kernels import linalg
-from ._validation.checks import is_integer
-from ._validation.intervals import Interval, allowed, with_parameters
+from ._validation.checks import Interval, allowed, is_integer, with_parameters
 from .summary import Subspace
 
 # Square of what an axis must have outside a span to be a direction of its own. It is a difference

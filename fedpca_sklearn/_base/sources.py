@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._validation.checks import check_integer
-from .._validation.containers import library_and_class
-from .._validation.feature_names import check_same_names
+from .._validation.containers import check_same_names, library_and_class
 
 __all__ = ["NpyRows", "iter_batches"]
 

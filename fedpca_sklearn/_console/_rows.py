@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._validation.feature_names import check_names, composed_names
+from .._validation.containers import check_names, composed_names
 from ..summary._codec import check_regular
-from ._h5ad import H5adRows
 from ._report import listed, printable
-from ._row_files import CsvRows, Limits, NpyRows, ParquetRows, RowFile
+from ._row_files import CsvRows, H5adRows, Limits, NpyRows, ParquetRows, RowFile
 
 _FORMATS: dict[str, Callable[[str, Limits], RowFile]] = {
     ".npy": NpyRows,

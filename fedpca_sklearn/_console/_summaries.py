@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from .._base.adjusting import confounders_of
-from .._validation.feature_names import check_text
+from .._validation.containers import check_text
 from ..federated import FederatedPCA
 from ..summary import Subspace
+from ..summary._adjusted import select_columns
 from ..summary._provenance import StatedModel
-from ..summary._scaling import select_columns
 from ._report import (
     Report,
     check_output,

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .._validation.checks import is_real
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import Interval, allowed, is_real, with_parameters
 
 # Exponents of the powers of two that bound what is sent. Smaller numbers than the least are zero;
 # of the largest, 2^40 messages can be added up in float64.

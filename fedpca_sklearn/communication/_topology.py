@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 from sklearn.base import BaseEstimator
 
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import Interval, allowed, with_parameters
 from ._channel import Channel
 from ._federation import CommunicationLog, Federation, Message
 

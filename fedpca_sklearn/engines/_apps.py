@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer, nonnegative_float
-from .._validation.feature_names import check_text
+from .._validation.containers import check_text
 from . import _columns, _federated, _rounds, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,

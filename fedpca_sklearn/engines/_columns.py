@@ -20,10 +20,10 @@ import scipy.linalg
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from .._base.certified import name_columns
+from .._base.adjusting import name_columns
 from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
-from .._validation.feature_names import check_names
+from .._validation.containers import check_names
 from ..communication import Federation
 from ..communication._topology import as_topology
 from ..rounds._queries import TimesScatter
@@ -44,8 +44,7 @@ from ..vertical._vertical_kernels import (
     of_unit_length,
     part_of,
 )
-from ..vertical._vertical_method import left_factor
-from ..vertical._vfedpca import Columns, Operator, Product, local_power, period
+from ..vertical._vfedpca import Columns, Operator, Product, left_factor, local_power, period
 from ._estimators import (
     Rounds,
     check_needed,

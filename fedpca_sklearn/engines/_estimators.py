@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._base.adjusting import adjusts, untruncated_model
+from .._base.adjusting import adjusts, name_columns, untruncated_model
 from .._base.batches import count_rows
-from .._base.certified import name_columns
 from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
-from .._validation.feature_names import check_names
+from .._validation.containers import check_names
 from ..communication import CommunicationLog, Federation
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments

@@ -19,11 +19,11 @@ from sklearn.utils import check_random_state
 from .._base.adjusting import (
     adjusting_of,
     adjusts,
+    certify,
     n_certain_of_factor,
     untruncated_model,
     with_confounders,
 )
-from .._base.certified import certify
 from .._kernels import linalg
 from .._kernels.certificates import N_PROBES, Certificate
 from .._kernels.row_moments import ColumnMoments, means_of_columns

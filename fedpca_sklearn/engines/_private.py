@@ -34,7 +34,7 @@ from ..federated._private import (
     stated,
 )
 from ..privacy import Mechanism, PrivacyNoiseWarning, ScalerNoise
-from ..privacy._accounts import Account, Accounts
+from ..privacy._ledger import Account, Accounts
 from ..privacy._mechanism import Terms
 from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA

@@ -23,8 +23,7 @@ from .._kernels.observed import rows_of_patterns
 from .._kernels.tolerances import GIVEN_BASIS_TOL
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_rows, check_weight, is_integer, is_real
-from .._validation.containers import as_rows
-from .._validation.feature_names import composed
+from .._validation.containers import as_rows, composed
 from ._messages import OVER, BadMessageError, Context, Message, digest_of_arrays, read_array
 from ._site_policy import RefusedError, Site
 

@@ -20,9 +20,17 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer
 from ..privacy import Mechanism, PrivacyBudgetError, PrivacyLedger
-from ..privacy._accounts import ROUNDING, Account
-from ..privacy._chained_lines import LONGEST, append_flushed, chained, followed, locked, sync_folder
 from ..privacy._gaussian import epsilon_of
+from ..privacy._ledger import (
+    LONGEST,
+    ROUNDING,
+    Account,
+    append_flushed,
+    chained,
+    followed,
+    locked,
+    sync_folder,
+)
 from ..privacy._mechanism import seeds_of
 from ._messages import Array, Context, digest_of_arrays, shown, sizes_of, write_bytes
 

@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from .._validation.feature_names import check_names, check_same_names, check_text
+from .._validation.containers import check_names, check_same_names, check_text
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ._messages import (

@@ -21,7 +21,7 @@ import joblib
 from sklearn.base import clone
 
 from .._validation.checks import check_integer
-from .._validation.feature_names import check_text
+from .._validation.containers import check_text
 from ._apps import SiteApp, Wanted, fit_over
 from ._messages import Array, Carrier, Context, Letter, Message, digest_of, read_letter, write_bytes
 from ._parameters import constructed, construction_of

@@ -6,10 +6,9 @@ from ._distributed_pca import DistributedPCA, TruncatedDistributedPCA
 from ._federated_pca import FederatedPCA
 from ._federated_scaler import FederatedScaler
 from ._merge import MergeStrategy, SubspaceMerge
-from ._noise_aware import NoiseAwareMerge
 from ._online_distributed_pca import OnlineDistributedPCA, ProjectionAverage
 from ._personalized_pca import PersonalizedPCA
-from ._robust_merge import RobustMerge, SiteEvidence
+from ._weighted_merges import NoiseAwareMerge, RobustMerge, SiteEvidence
 
 __all__ = [
     "AvailablePairs",

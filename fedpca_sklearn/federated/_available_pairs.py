@@ -19,9 +19,8 @@ from .._kernels.observed import noise_ridge
 from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._kernels.too_large import largest_named, too_large
-from .._validation.checks import check_at_most_features
-from .._validation.feature_names import names_known
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import Interval, allowed, check_at_most_features, with_parameters
+from .._validation.containers import names_known
 from ..communication._federation import Message, clients_named
 from ..summary import PairMoments, Subspace
 from ..summary._pair_moments import merged_pairs

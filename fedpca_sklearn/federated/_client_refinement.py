@@ -11,8 +11,7 @@ from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import adjusts, refinement_of
-from .._base.certified import certify
+from .._base.adjusting import adjusts, certify, refinement_of
 from .._validation.checks import check_integer
 from ..communication import Federation
 from ..streaming import StreamingPCA

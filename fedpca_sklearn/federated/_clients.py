@@ -17,9 +17,8 @@ from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, refuse_dask
 from .._kernels.threads import threads_for_call
 from .._validation.arrays import in_numpy, namespace_of
-from .._validation.checks import check_at_most_features, check_weight, is_real
+from .._validation.checks import Interval, check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
-from .._validation.intervals import Interval
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 

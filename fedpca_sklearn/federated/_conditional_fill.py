@@ -18,8 +18,7 @@ from .._kernels.row_moments import is_rounding, means_of_columns
 from .._kernels.sizes import SMALL_DIMENSION, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
-from .._validation.checks import check_finite
-from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, allowed, check_finite, with_parameters
 from ..communication._federation import Message
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import in_float64

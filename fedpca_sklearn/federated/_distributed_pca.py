@@ -18,12 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.adjusting import ADJUSTING, adjusted_attributes, n_certain_of_factor
 from .._base.batches import count_rows
 from .._base.fitted import of_one_state, shown_like
-from .._base.missing_entries import impute
+from .._base.transformer import impute
 from .._dask import RowChunks, run
 from .._kernels.sizes import rank_for_fraction
 from .._kernels.too_large import largest_named
-from .._validation.checks import check_rows
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    InstanceOf,
+    Interval,
+    allowed,
+    check_rows,
+    with_parameters,
+)
 from ..communication._federation import Message, clients_named, named
 from ..communication._schedule import merge_levels, update_pair
 from ..streaming import StreamingPCA

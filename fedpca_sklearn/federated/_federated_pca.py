@@ -20,15 +20,22 @@ from .._base.adjusting import (
     adjusted_attributes,
     adjusts,
     check_adjusting,
+    explained_variance_interval,
+    subspace_error_bound,
     warn_of_another_cut,
 )
-from .._base.certified import explained_variance_interval, subspace_error_bound
 from .._base.fitted import LEARNT, Learnt, of_one_state, show_in
-from .._base.missing_entries import impute
+from .._base.transformer import impute
 from .._kernels.too_large import largest_named
 from .._validation.arrays import NAMESPACE
-from .._validation.checks import check_at_most_features, number_or_none
-from .._validation.intervals import InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import (
+    InstanceOf,
+    Interval,
+    allowed,
+    check_at_most_features,
+    number_or_none,
+    with_parameters,
+)
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA

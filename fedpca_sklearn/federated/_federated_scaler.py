@@ -15,9 +15,8 @@ from .._base.fitted import FittedState, progress, with_callbacks
 from .._dask import refuse_dask
 from .._kernels.row_moments import ColumnMoments, pooled_columns, with_weight
 from .._kernels.rows import entries_once
-from .._validation.containers import as_rows, validate_data
-from .._validation.feature_names import names_known
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
+from .._validation.containers import as_rows, names_known, validate_data
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..privacy import ScalerNoise

@@ -17,7 +17,7 @@ from .._kernels.device_rows import in_memory
 from .._kernels.rows import entries_once
 from .._kernels.threads import computed_once
 from .._kernels.too_large import TooLargeError
-from .._validation.feature_names import check_text
+from .._validation.containers import check_text
 from ..communication._federation import Message, log_fit
 from ..streaming import StreamingPCA
 from ..streaming._blocks import State, Stream, after_rows, has_bounds, stream_of

@@ -15,8 +15,15 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._kernels.too_large import largest_named
-from .._validation.checks import check_n_components, is_integer, number_or_none, plain_integer
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import (
+    Interval,
+    allowed,
+    check_n_components,
+    is_integer,
+    number_or_none,
+    plain_integer,
+    with_parameters,
+)
 from ..communication._federation import Message
 from ..summary import Subspace
 from ..summary._directions import MERGE_METHODS

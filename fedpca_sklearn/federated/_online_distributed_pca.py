@@ -17,8 +17,14 @@ from .._kernels import linalg
 from .._kernels.rows import centred_product
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, auto_block_size, kept_directions
 from .._kernels.too_large import largest_named
-from .._validation.checks import check_at_most_features, check_rows, number_or_none
-from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    allowed,
+    check_at_most_features,
+    check_rows,
+    number_or_none,
+    with_parameters,
+)
 from ..communication import Federation
 from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces

@@ -12,8 +12,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from .._dask import is_dask, leave_as_it_is
-from .._validation.checks import check_integer
-from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, allowed, check_integer, with_parameters
 from ..communication import Federation
 from ..summary import Subspace
 from ..summary._merging import pooled_moments

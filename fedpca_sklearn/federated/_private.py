@@ -27,7 +27,7 @@ from ..privacy._above_noise import (
     spike_of_mean,
     variances_across,
 )
-from ..privacy._accounts import ROUNDING, Accounts
+from ..privacy._ledger import ROUNDING, Accounts
 from ..privacy._mechanism import Costs, Terms, seeds_of
 from ..privacy._rows import ClippedRows
 from ..summary import Subspace, merge_subspaces

@@ -17,8 +17,7 @@ from .._kernels.row_moments import RowsAtHand
 from .._kernels.rows import centred_product, scatter_product
 from .._kernels.sizes import EXACT_ORDER
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
-from .._validation.checks import check_rows
-from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, allowed, check_rows, with_parameters
 from ..communication import Federation
 from ..summary import Subspace, merge_subspaces
 from ..summary._projection_mean import ProjectionMean, factor_along, rayleigh_ritz

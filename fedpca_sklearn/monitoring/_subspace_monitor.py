@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.fitted import as_numpy
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import Interval, allowed, with_parameters
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
 from ..summary import Subspace

@@ -1,8 +1,7 @@
 """Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
 
-from ._displays import ScreeDisplay
+from ._displays import ControlChartDisplay, RankDisplay, ScreeDisplay, SubspaceErrorDisplay
 from ._plane import BiplotDisplay, LoadingsDisplay, PrivateScoresDisplay, ScoresDisplay
-from ._rows import ControlChartDisplay, RankDisplay, SubspaceErrorDisplay
 from ._sites import CommunicationDisplay, RefinementDisplay, SuspectsDisplay
 
 __all__ = [

@@ -15,11 +15,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from .._validation.checks import check_rows, float_array
-from .._validation.intervals import InstanceOf, Interval, allowed, with_parameters
-from ._accounts import PrivacySpent
+from .._validation.checks import (
+    InstanceOf,
+    Interval,
+    allowed,
+    check_rows,
+    float_array,
+    with_parameters,
+)
 from ._gaussian import DiscreteGaussian, epsilon_of, mu_of
-from ._ledger import PrivacyLedger
+from ._ledger import PrivacyLedger, PrivacySpent
 from ._private_searches import FIRST, PrivateCenter, PrivateNorm, Shape
 from ._rows import ClippedRows, row_norms
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels.row_moments import ColumnMoments
-from .._validation.intervals import allowed, with_parameters
+from .._validation.checks import allowed, with_parameters
 from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism
 from ._private_searches import PrivacyBoundWarning, bounds_of

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._accounts import Accounts, PrivacySpent
 from ._gaussian import DiscreteGaussian
+from ._ledger import Accounts, PrivacySpent
 from ._mechanism import Mechanism, seeds_of
 
 # Replaced, a row leaves one cell and comes into another.

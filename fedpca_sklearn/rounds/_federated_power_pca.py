@@ -17,8 +17,14 @@ from .._base.batches import count_rows, float_dtype
 from .._base.fitted import rounds_of
 from .._kernels import linalg
 from .._kernels.device_rows import in_memory
-from .._validation.checks import float_array
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    InstanceOf,
+    Interval,
+    allowed,
+    float_array,
+    with_parameters,
+)
 from ..communication import Channel, Federation, FixedPointChannel, PerfectChannel
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of

@@ -20,7 +20,7 @@ from .._base.sources import is_stream
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.too_large import check_squares
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from ..communication import Channel, CommunicationLog, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import log_fit

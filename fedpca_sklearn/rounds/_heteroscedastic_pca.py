@@ -20,7 +20,7 @@ from .._base.fitted import rounds_of
 from .._kernels import linalg
 from .._kernels.row_moments import RowMoments
 from .._kernels.too_large import too_large
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import Channel, Federation
 from ..communication._channel import check_channel
 from ..federated._clients import ClientsTransformer, rows_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .._validation.intervals import Interval
+from .._validation.checks import Interval
 from ..communication import Federation, PerfectChannel
 from ..federated._lack_of_fit import warn_of_suspects
-from ..federated._robust_merge import (
+from ..federated._weighted_merges import (
     SiteEvidence,
     evidence,
     most_bad,

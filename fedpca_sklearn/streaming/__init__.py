@@ -3,12 +3,10 @@
 from .._base.sources import NpyRows
 from ._frequent_directions import FrequentDirections
 from ._grouse import GROUSE
-from ._oja import OjaPCA
-from ._past import PAST
 from ._petrels import PETRELS
-from ._spirit import SPIRIT
+from ._projection_approximation import PAST, SPIRIT
+from ._stochastic_power import OjaPCA, StreamingPowerMethod
 from ._streaming_pca import StreamingPCA
-from ._streaming_power_method import StreamingPowerMethod
 
 __all__ = [
     "GROUSE",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.missing_entries import impute, score
+from .._base.transformer import impute, score
 from .._kernels.observed import noise_ridge
 from ._forgetting import Fading, Features, innovations
 from ._tracker import START, Tracked, Tracker, first_basis

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import adjusting_of, adjusts, check_columns, refinement_of
+from .._base.adjusting import adjusting_of, adjusts, certify, check_columns, refinement_of
 from .._base.batches import (
     RowBuffer,
     count_rows,
@@ -25,7 +25,6 @@ from .._base.batches import (
     put_back,
     validated_batches,
 )
-from .._base.certified import certify
 from .._base.fitted import progress
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise

@@ -16,8 +16,7 @@ import numpy as np
 
 from .._base.sources import is_stream
 from .._kernels.sizes import slices_of
-from .._validation.checks import is_integer, is_real
-from .._validation.intervals import Interval
+from .._validation.checks import Interval, is_integer, is_real
 
 # What the parameter may be.
 HALF_LIFE = [

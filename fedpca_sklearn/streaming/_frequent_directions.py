@@ -10,7 +10,7 @@ from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
 from .._kernels.tolerances import ORTHONORMALITY_TOL
-from .._validation.intervals import AT_LEAST_ONE, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, allowed, with_parameters
 from ._tracker import Tracker, rows_at_once
 
 __all__ = ["FrequentDirections"]

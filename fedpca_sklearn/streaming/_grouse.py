@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.tolerances import UNDETERMINED_RCOND
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import Interval, allowed, with_parameters
 from ._affine import AffineTracker, Move
 from ._forgetting import EMPTY, Memory, inverse_covariance, recent_power, relative_residual
 

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.tolerances import GRAM_ROUNDING, UNDETERMINED_RCOND
-from .._validation.intervals import Interval, allowed, with_parameters
+from .._validation.checks import Interval, allowed, with_parameters
 from ._affine import AffineTracker, Move
 from ._forgetting import (
     EMPTY,

@@ -14,15 +14,23 @@ from .._base.adjusting import (
     ADJUSTING,
     adjusted_attributes,
     check_adjusting,
+    explained_variance_interval,
+    subspace_error_bound,
     warn_of_another_cut,
 )
 from .._base.batches import RowBuffer
-from .._base.certified import explained_variance_interval, subspace_error_bound
 from .._base.fitted import LEARNT, CallbackSupportMixin, Learnt, computed, show_in, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import threads_for_call
-from .._validation.checks import check_at_most_features, check_integer
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    InstanceOf,
+    Interval,
+    allowed,
+    check_at_most_features,
+    check_integer,
+    with_parameters,
+)
 from ..rank import RankRule
 from ..summary import Subspace
 from ..summary._merging import checked_with_namespace

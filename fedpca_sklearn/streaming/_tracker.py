@@ -18,8 +18,7 @@ from .._kernels import linalg
 from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_VARIANCES
 from .._kernels.too_large import too_large
-from .._validation.checks import float_array
-from .._validation.intervals import Interval
+from .._validation.checks import Interval, float_array
 from ..summary import Subspace
 from ..summary._projection_mean import rayleigh_ritz
 from ._forgetting import (

@@ -43,7 +43,7 @@ from .._kernels.linalg import mirror
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import RANK_EPS, VALID_BASIS_TOL
 from .._validation.checks import float_array, nonnegative_float
-from .._validation.feature_names import check_names, check_text
+from .._validation.containers import check_names, check_text
 from .._validation.files import written
 from ._exact import Factor, ScatterMatrix
 from ._provenance import (

@@ -18,7 +18,7 @@ from .._kernels.threads import threads_for_call
 from .._kernels.too_large import TooLargeError, largest_named
 from .._validation.arrays import ArrayNamespace, in_numpy, namespace_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
-from .._validation.feature_names import check_same_names, names_known
+from .._validation.containers import check_same_names, names_known
 from ._directions import MERGE_METHODS, Cut, stack
 from ._exact import Factor, ScatterMatrix, added
 from ._provenance import check_each_site_once, pooled_privacy, pooled_sites

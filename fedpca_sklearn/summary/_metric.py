@@ -27,13 +27,12 @@ from .._kernels.sizes import (
     scatter_pays,
 )
 from .._validation.checks import is_integer
-from .._validation.feature_names import names_known
+from .._validation.containers import names_known
 from . import _updating
-from ._adjusted import Adjusting, adjusted, is_certain
+from ._adjusted import Adjusting, adjusted, deviations, is_certain, rescaled, scatter_of_columns
 from ._directions import ALIKE
 from ._exact import Factor, ScatterMatrix, added
 from ._merging import merge_subspaces, pooled_moments
-from ._scaling import deviations, rescaled, scatter_of_columns
 from ._subspace import Subspace
 from ._updating import unit_of, was_truncated
 

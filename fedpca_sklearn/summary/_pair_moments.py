@@ -12,8 +12,13 @@ from .._kernels.row_moments import moments_of_pairs, settle
 from .._kernels.tolerances import VALID_BASIS_TOL
 from .._kernels.too_large import too_large
 from .._validation.checks import check_finite, check_weight, nonnegative_float
-from .._validation.containers import checked_array
-from .._validation.feature_names import check_names, check_same_names, names_known, names_of
+from .._validation.containers import (
+    check_names,
+    check_same_names,
+    checked_array,
+    names_known,
+    names_of,
+)
 from ._codec import PAIRS, SINGLE, InFiles, checked_arrays
 from ._provenance import check_sites, check_stored_names, encode_labels, pooled_sites
 

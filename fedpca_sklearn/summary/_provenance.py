@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
-from .._validation.feature_names import NAME_BYTES, check_names, check_text, composed
+from .._validation.containers import NAME_BYTES, check_names, check_text, composed
 from .._version import VERSION
 
 # The most names that a file holds, of columns or of sites; a Python string takes 50 bytes and more.

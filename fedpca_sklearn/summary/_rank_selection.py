@@ -13,7 +13,7 @@ from .._kernels.sizes import SMALL_DIMENSION, slices_of
 from .._kernels.threads import threads_for_call
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
-from ._scaling import scatter_of_columns
+from ._adjusted import scatter_of_columns
 from ._subspace import Subspace
 from ._updating import lacks_directions
 

@@ -21,9 +21,15 @@ from .._kernels.row_moments import RowMoments, RowsAtHand
 from .._kernels.subspace_passes import ProductSpace, nystrom
 from .._kernels.too_large import too_large
 from .._validation.checks import check_rows
-from ._adjusted import Adjusted, Adjusting, Adjustment, adjusted
+from ._adjusted import (
+    Adjusted,
+    Adjusting,
+    Adjustment,
+    adjusted,
+    scatter_of_columns,
+    with_directions,
+)
 from ._merging import in_float64
-from ._scaling import scatter_of_columns, with_directions
 from ._subspace import Subspace
 
 # Shares by which number, mean and scatter of the rows may differ from those of a summary: far above

@@ -21,7 +21,7 @@ from .._validation.checks import (
     float_array,
     nonnegative_float,
 )
-from .._validation.feature_names import check_same_names, composed_names, names_of
+from .._validation.containers import check_same_names, composed_names, names_of
 from ._codec import (
     CENTRED,
     COLUMNS,

@@ -1,8 +1,7 @@
 """Subspace tracking from missing and corrupted data."""
 
 from ._alternating_projections import AlternatingProjections
-from ._outliers import OutlierSupport
-from ._sparse_recovery import projected_sparse_recovery
+from ._outliers import OutlierSupport, projected_sparse_recovery
 from ._stmiss import ChangeDetection, FirstSubspace
 from ._subspace_tracker import RobustSubspaceTracker, SubspaceTracker
 

@@ -15,16 +15,22 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
-from .._base.missing_entries import MissingEntriesMixin
+from .._base.transformer import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
 from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares
-from .._validation.checks import check_at_most_features, rank_or_default
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    Interval,
+    allowed,
+    check_at_most_features,
+    rank_or_default,
+    with_parameters,
+)
 from .._validation.containers import validate_data
-from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parameters
 from ..summary import Subspace
 from ._outliers import (
     COLUMN_ROWS,

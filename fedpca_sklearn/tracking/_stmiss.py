@@ -19,8 +19,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels import linalg
 from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
-from .._validation.checks import float_array
-from .._validation.intervals import AT_LEAST_ONE, Interval, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, Interval, allowed, float_array, with_parameters
 from ..summary import Subspace
 
 # A batch that fits worse than the best one by this factor, in squares, may tell of a change.

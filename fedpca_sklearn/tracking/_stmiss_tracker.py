@@ -14,11 +14,11 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.block_transformer import BlockTransformer
 from .._base.fitted import LEARNT, computed
-from .._base.missing_entries import impute, score
+from .._base.transformer import impute, score
 from .._kernels import linalg
 from .._kernels.observed import fitted_numbers, noise_ridge
 from .._kernels.too_large import check_squares, too_large
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..streaming._forgetting import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
 from ..summary._updating import updated_by_block

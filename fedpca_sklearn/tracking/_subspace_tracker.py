@@ -13,7 +13,7 @@ from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
-from .._validation.intervals import allowed, with_parameters
+from .._validation.checks import allowed, with_parameters
 from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outliers import (

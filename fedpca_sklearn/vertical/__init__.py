@@ -2,8 +2,7 @@
 
 from ._vertical_federated_pca import VerticalFederatedPCA
 from ._vertical_kernel_pca import VerticalFederatedKernelPCA
-from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod
-from ._vfedpca import VFedPCA
+from ._vfedpca import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, VFedPCA
 
 __all__ = [
     "LeftVectorMerge",

@@ -16,15 +16,19 @@ from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import threads_for_call
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
-from .._validation.checks import check_at_most_features
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    InstanceOf,
+    allowed,
+    check_at_most_features,
+    with_parameters,
+)
 from ..communication import Federation
 from ..communication._federation import log_fit, message_of
 from ..rounds._queries import Client
 from ..summary import Subspace
 from ..summary._projection_mean import rayleigh_ritz
-from ._vertical_method import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, started
-from ._vfedpca import VFedPCA
+from ._vfedpca import LeftVectorMerge, LeftVectors, PowerRounds, VerticalMethod, VFedPCA, started
 
 
 def along_left_vectors(

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base.fitted import CallbackSupportMixin, FittedState, rounds_of, with_callbacks
 from .._kernels.threads import threads_for_call
-from .._validation.intervals import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
+from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 from ..communication._topology import federation_of
@@ -31,8 +31,7 @@ from ._vertical_kernels import (
     nystroem_kernel_pca,
     summed_kernel,
 )
-from ._vertical_method import finite_rows, started
-from ._vfedpca import VFedPCA
+from ._vfedpca import VFedPCA, finite_rows, started
 
 # What "paper" stands for.
 PRINTED = VFedPCA(weighting="eigenvalue", update="cumulative_columns")

@@ -12,8 +12,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from .._kernels import linalg
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ..communication import Federation
-from ._vertical_method import LeftVectors
-from ._vfedpca import Operator, Product, VFedPCA, common_vectors, unit
+from ._vfedpca import LeftVectors, Operator, Product, VFedPCA, common_vectors, unit
 
 # -------------------------------------------------------------------------------- at the clients
 

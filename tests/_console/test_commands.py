@@ -40,7 +40,7 @@ from fedpca_sklearn import AnalyzeGauss, FederatedPCA, PairMoments, Subspace
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console._summaries import unlike_units
 from fedpca_sklearn.privacy import PrivateNorm
-from fedpca_sklearn.summary._scaling import select_columns
+from fedpca_sklearn.summary._adjusted import select_columns
 
 __all__ = ["run"]
 ADJUSTING = ["--scale", "--partial-out", "age"]

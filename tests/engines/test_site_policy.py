@@ -30,8 +30,8 @@ from fedpca_sklearn.__main__ import main
 from fedpca_sklearn.engines import _site_policy
 from fedpca_sklearn.engines._parameters import stated
 from fedpca_sklearn.engines.flower import SitePolicy, fit_sites
-from fedpca_sklearn.privacy._chained_lines import chained
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
+from fedpca_sklearn.privacy._ledger import chained
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 POWER = made("FederatedPowerPCA(3, n_rounds=6, tol=0.0, acceleration=None, random_state=0)")

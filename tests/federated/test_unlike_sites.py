@@ -23,7 +23,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
 )
 from fedpca_sklearn.federated._lack_of_fit import share_explained
-from fedpca_sklearn.federated._noise_aware import _one_noise
+from fedpca_sklearn.federated._weighted_merges import _one_noise
 
 # -------------------------------------------------------------------- RobustMerge
 

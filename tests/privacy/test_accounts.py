@@ -35,16 +35,9 @@ from fedpca_sklearn import (
     SubspaceMerge,
 )
 from fedpca_sklearn.federated import _private
-from fedpca_sklearn.privacy import (
-    PrivacySpent,
-    SecondMomentMechanism,
-    _chained_lines,
-    _ledger,
-    gaussian_cost,
-)
-from fedpca_sklearn.privacy._accounts import Account, Accounts
-from fedpca_sklearn.privacy._chained_lines import locked
+from fedpca_sklearn.privacy import PrivacySpent, SecondMomentMechanism, _ledger, gaussian_cost
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
+from fedpca_sklearn.privacy._ledger import Account, Accounts, locked
 from fedpca_sklearn.rounds._queries import Variances
 
 pytestmark = mostly_noise
@@ -588,7 +581,7 @@ def test_a_ledger_refuses_a_line_of_no_account_or_of_no_cost(tmp_path, label, mu
 def test_a_ledger_that_is_replaced_before_its_lock_is_held_is_refused(ledger, monkeypatch):
     """Or the release would be written into a file that has no name any more."""
     pca = model(n_releases=3, ledger=ledger).fit(rows())
-    before, lock = Path(ledger.path).read_bytes(), _chained_lines._lock
+    before, lock = Path(ledger.path).read_bytes(), _ledger._lock
 
     def replaced(descriptor):
         other = Path(ledger.path + ".other")
@@ -596,7 +589,7 @@ def test_a_ledger_that_is_replaced_before_its_lock_is_held_is_refused(ledger, mo
         os.replace(other, ledger.path)
         lock(descriptor)
 
-    monkeypatch.setattr(_chained_lines, "_lock", replaced)
+    monkeypatch.setattr(_ledger, "_lock", replaced)
     with pytest.raises(ValueError, match="was replaced while it was opened: no release"):
         pca.fit(rows())
     assert Path(ledger.path).read_bytes() == before

@@ -21,9 +21,8 @@ from fedpca_sklearn import (
     excess_error,
     make_power_law,
 )
-from fedpca_sklearn.summary._adjusted import Adjusting, adjusted
+from fedpca_sklearn.summary._adjusted import Adjusting, adjusted, rescaled
 from fedpca_sklearn.summary._directions import all_directions
-from fedpca_sklearn.summary._scaling import rescaled
 
 
 def rows_of(seed=0, n=300, d=12, spread=6.0, mean=3.0):

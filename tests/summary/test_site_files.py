@@ -25,7 +25,7 @@ from fedpca_sklearn import (
     merge_subspaces,
 )
 from fedpca_sklearn.__main__ import main
-from fedpca_sklearn._validation.feature_names import check_names
+from fedpca_sklearn._validation.containers import check_names
 
 NAMES = ("age", "height", "weight", "pulse")
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")

@@ -29,8 +29,7 @@ from fedpca_sklearn.communication._topology import (
     metropolis,
     neighbours_of,
 )
-from fedpca_sklearn.vertical._vertical_method import left_factor
-from fedpca_sklearn.vertical._vfedpca import Columns, local_power
+from fedpca_sklearn.vertical._vfedpca import Columns, left_factor, local_power
 
 UNEQUAL = [[7, 0], [3], [1, 6, 2, 5], [4]]
 
