@@ -229,10 +229,10 @@ def drawn_sites(rng, sizes, deviation):
 
 
 def intervals(quick):
-    for (name, sizes), (kind, deviation) in product(SIZES.items(), MEANS.items()):
-        rng, hits, warned = np.random.default_rng(0), [], 0
+    for i, ((name, sizes), (kind, deviation)) in enumerate(product(SIZES.items(), MEANS.items())):
+        rng, hits, warned = np.random.default_rng(i), [], 0
         variance = np.array([10, 4]) + deviation[:2] ** 2
-        for _ in range(20 if quick else 500):
+        for _ in range(20 if quick else 2000):
             parts = drawn_sites(rng, sizes, deviation)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")

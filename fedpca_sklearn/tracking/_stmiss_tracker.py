@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from functools import wraps
@@ -60,6 +61,10 @@ def without_times(method: Callable) -> Callable:
     return checked
 
 
+# Shares of the rows of a fit that still count, and of the loss of a model that keeps the past,
+# below which their subspace has changed.
+_COUNT, _LOSS = 0.75, 0.8
+
 # Constraints of the parameters of trackers that find outliers.
 OUTLIERS: dict = {
     "init": [StrOptions({"auto", "altproj", "svd"}), "array-like", InstanceOf(FirstSubspace)],
@@ -102,8 +107,23 @@ class STMissTracker(BlockTransformer):
     robust = False
     impute = impute
     score = score
-    fit = without_times(BlockTransformer.fit)
     partial_fit = without_times(BlockTransformer.partial_fit)
+
+    @without_times
+    @wraps(BlockTransformer.fit)
+    def fit(self, X: Any, y: Any = None) -> Any:
+        BlockTransformer.fit(self, X, y)
+        state, n_rows = self._stream.state, self.n_samples_seen_
+        left, rival = state.summary.n_samples, state.rival
+        if rival is not None and left < _COUNT * n_rows and state.loss < _LOSS * rival.loss:
+            warnings.warn(
+                f"the subspace of the rows has changed: the components are those of the last rows, "
+                f"and {left:.0f} of {n_rows} rows count. For components of all rows set "
+                "forgetting_factor=1.0, or take StreamingPCA.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return self
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

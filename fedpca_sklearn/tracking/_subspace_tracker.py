@@ -88,6 +88,12 @@ class SubspaceTracker(STMissTracker):
     subspaces_ : list of ndarray of shape (n_components, n_features), float64
         Only with ``store_subspaces``; one for each full batch.
 
+    Warns
+    -----
+    UserWarning
+        By `fit` with ``forgetting_factor="auto"``, if a model of the last rows has predicted the
+        next ones much better than one of all: the components are then no longer those of all rows.
+
     See Also
     --------
     RobustSubspaceTracker : For outliers as well.
@@ -314,8 +320,9 @@ class RobustSubspaceTracker(STMissTracker):
     Warns
     -----
     UserWarning
-        Of a batch without outliers, though what the subspace leaves of it is no noise, and of one
-        with so many that what is left of its rows does not determine their coordinates.
+        As by `SubspaceTracker`; of a batch without outliers, though what the subspace leaves of it
+        is no noise, and of one with so many that what is left of its rows does not determine their
+        coordinates.
 
     See Also
     --------

@@ -54,7 +54,18 @@ def test_the_noise_is_that_of_rows_that_fade():
     assert found == pytest.approx(expected, rel=5 * np.sqrt(2 / 3000))
 
 
+def test_a_fit_warns_where_its_components_are_not_those_of_all_rows():
+    before, after = rows(600, noise=0.3)[0], rows(800, noise=0.3, seed=9)[0]
+    X = np.concatenate([before, after])
+    with pytest.warns(UserWarning, match=r"of 1400 rows count\. .* forgetting_factor=1\.0"):
+        SubspaceTracker(5).fit(X)
+    SubspaceTracker(5, forgetting_factor=1.0).fit(X)
+    SubspaceTracker(5).partial_fit(X)
+    SubspaceTracker(5).fit(X[np.random.default_rng(0).permutation(1400)])
+
+
 # in noise a robust tracker takes what changes for outliers at first
+@pytest.mark.filterwarnings("ignore:the subspace of the rows has changed")
 @pytest.mark.parametrize(
     ("code", "noise"),
     [(code, v) for code in CODES for v in (0.0, 0.3) if v == 0 or "Rob" not in code],
@@ -71,6 +82,7 @@ def test_a_change_is_followed_and_forgotten_after_one_batch(code, noise):
         assert sine(model.components_, V) < 1e-6 + 2 * noise * np.sqrt(40 / 80) / 1.5
 
 
+@pytest.mark.filterwarnings("ignore:the subspace of the rows has changed")
 @pytest.mark.parametrize("noise", [(0.1, 0.1), (0.0, 0.3), (0.05, 0.5)])
 def test_a_noisy_change_is_followed_among_outliers(noise):
     # 1 in 20 entries is an outlier; after half of the rows another subspace and another noise

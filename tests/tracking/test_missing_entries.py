@@ -150,6 +150,7 @@ def test_the_score_is_that_of_predicting_hidden_entries(code, share, n):
     assert model.score(X) == model.score(X)
 
 
+@pytest.mark.filterwarnings("ignore:the subspace of the rows has changed")
 @each
 def test_the_score_is_zero_for_the_mean_and_an_offset_is_no_credit(code):
     model = made(code).set_params(center=True).fit(planted(300, 60))
