@@ -14,6 +14,7 @@ import time
 import tomllib
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -166,14 +167,20 @@ def pythons():
     names = [f"python3.{minor}{kind}" for minor in range(11, 20) for kind in ("", "t")]
     found = [(name, shutil.which(name, path=path)) for name in names if name != this]
     others = [(name, at) for name, at in found if at and "shims" not in at]
-    for name, interpreter in others:
-        folder = ROOT / f".venv-{name}"
-        if not python_of(folder).exists():
-            run(interpreter, "-m", "venv", folder)
+    with ThreadPoolExecutor() as pool:  # each is made by one core
+        made = list(pool.map(environment_of, *zip(*others, strict=True))) if others else []
+    for (name, _), python in zip(others, made, strict=True):
         print(f"== {name}", flush=True)
-        python = environment("test", folder)
         pytest("-q", "-m", "not slow", "tests", python=python, TESTS_CASES="3")
     print(f"ran with {', '.join(name for name, _ in others) or 'no other'} beside {this}")
+
+
+def environment_of(name, interpreter):
+    """Interpreter of an environment with what the tests need, of another Python."""
+    folder = ROOT / f".venv-{name}"
+    if not python_of(folder).exists():
+        run(interpreter, "-m", "venv", folder)
+    return environment("test", folder)
 
 
 def lint():
