@@ -61,9 +61,9 @@ def without_times(method: Callable) -> Callable:
     return checked
 
 
-# Shares of the rows of a fit that still count, and of the loss of a model that keeps the past,
-# below which their subspace has changed.
-_COUNT, _LOSS = 0.75, 0.8
+# A subspace has changed if less than this share of the rows of a fit counts, and a model that keeps
+# the past loses more: by these shares of its loss, and of the variance of an entry.
+_COUNT, _LOSS, _VARIANCE = 0.75, 0.2, 0.01
 
 # Constraints of the parameters of trackers that find outliers.
 OUTLIERS: dict = {
@@ -113,17 +113,25 @@ class STMissTracker(BlockTransformer):
     @wraps(BlockTransformer.fit)
     def fit(self, X: Any, y: Any = None) -> Any:
         BlockTransformer.fit(self, X, y)
-        state, n_rows = self._stream.state, self.n_samples_seen_
-        left, rival = state.summary.n_samples, state.rival
-        if rival is not None and left < _COUNT * n_rows and state.loss < _LOSS * rival.loss:
+        if self._has_followed_a_change():
             warnings.warn(
-                f"the subspace of the rows has changed: the components are those of the last rows, "
-                f"and {left:.0f} of {n_rows} rows count. For components of all rows set "
-                "forgetting_factor=1.0, or take StreamingPCA.",
+                "the subspace of the rows has changed: the components are those of the last rows, "
+                f"and {self.subspace_.n_samples:.0f} of {self.n_samples_seen_} rows count. For "
+                "components of all rows set forgetting_factor=1.0, or take StreamingPCA.",
                 UserWarning,
                 stacklevel=3,
             )
         return self
+
+    def _has_followed_a_change(self) -> bool:
+        """Whether few rows of a fit count, and a model of all of them would lose much more."""
+        state, n_rows, d = self._stream.state, self.n_samples_seen_, self.n_features_in_
+        counted, rival = state.summary.n_samples, state.rival
+        if rival is None or not counted < _COUNT * n_rows:
+            return False
+        of_loss = min(n_rows, self._block_rows(d, False) / (1 - LOSS_KEPT))
+        variances = of_loss * state.summary.scatter / (counted * d) if counted else math.inf
+        return rival.loss - state.loss > max(_LOSS * rival.loss, _VARIANCE * variances)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

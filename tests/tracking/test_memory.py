@@ -62,6 +62,8 @@ def test_a_fit_warns_where_its_components_are_not_those_of_all_rows():
     SubspaceTracker(5, forgetting_factor=1.0).fit(X)
     SubspaceTracker(5).partial_fit(X)
     SubspaceTracker(5).fit(X[np.random.default_rng(0).permutation(1400)])
+    # without noise the first rows, filled in as well as was possible then, are forgotten
+    SubspaceTracker(5).fit(with_holes(rows(1600, mean=100.0)[0], 0.1))
 
 
 # in noise a robust tracker takes what changes for outliers at first
