@@ -227,15 +227,6 @@ class ColumnRounds(Rounds):
         found = self.sites.ask(kind, read, self.keys, *arguments, there=self.left_out)
         return list(found.values())
 
-    def summed(self, kind: str, name: str, shape: tuple, *arguments: Any) -> np.ndarray:
-        """The sum of what all sites send by a name."""
-        return self.sites.sum(kind, {name: shape}, self.keys, *arguments)[name]
-
-    def total(self, query: Any) -> np.ndarray:
-        """A secure sum of what a function returns for each site."""
-        kind, _, name, shape, argument = self._summand(query)
-        return self.summed(kind, name, shape, argument)
-
     def map(self, function: Any, clients: Any) -> Any:
         """What each site answers in place of what ``function`` returns."""
         calls, n = list(clients), len(self.keys)
@@ -247,19 +238,18 @@ class ColumnRounds(Rounds):
             return self._energies(calls)
         if function is as_sent:
             return [message for _, message in calls]
-        kind, name, _, shape, argument = self._summand(function)
+        kind, name, shape, (_, argument) = self.asked(function)
         return self.ask(kind, lambda a: a.summand(name, shape, LARGEST_NUMBER), argument)
 
-    def _summand(self, function: Any) -> tuple[str, str, str, tuple, np.ndarray]:
-        """Kind of a question whose answers add up, their names, shape, and what is sent.
+    def asked(self, query: Any) -> tuple[str, str, tuple[int, ...], tuple[Any, ...]]:
+        """What is asked about products of left vectors with the columns of each site.
 
-        Products of left vectors with the columns of each site, or parts of a kernel: of squared
-        distances or inner products of rows and landmarks.
+        Or about parts of a kernel: of squared distances or inner products of rows and landmarks.
         """
-        if function is part_of:
+        if query is part_of:
             shape = len(self.keys), len(self.landmarks)
-            return "kernel_part", "part", "part", shape, self.landmarks
-        return "times_columns", "message", "products", function.shape, function.V
+            return "kernel_part", "part", shape, (self.keys, self.landmarks)
+        return "times_columns", "message", query.shape, (self.keys, query.V)
 
     def _energies(self, calls: list) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
@@ -441,7 +431,7 @@ class Parts(NamedTuple):
         sums: dict[str, Any] = {}
         if isinstance(rounds.sites, SecureSums):
             sums["scores"] = rounds.sum(TimesScatter(U, np.zeros(U.shape[1])), [])
-            sums["scatter"] = rounds.summed("scatter", "scatter", (1,))
+            sums |= rounds.sites.sum("scatter", {"scatter": (1,)}, rounds.keys)
 
         def read(answer: Answer) -> dict[str, np.ndarray]:
             d = widths.get(answer.site)

@@ -6,12 +6,10 @@ estimator's own is registered in the file of its room.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -31,7 +29,7 @@ from ..summary import Subspace
 from ..summary._triangle import Triangle
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task, check_mean
-from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments, grids_of_sums
+from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments
 from ._sites import SecureSums, Sites
 
 
@@ -284,9 +282,8 @@ def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, 
 # -------------------------------------------------------------------- first and second moments
 
 
-def sum_and_count(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    *total, count = Moments().answer(own)
-    return {"sum": np.array(total), "count": np.array([count])}
+def _totals(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
+    return {"message": Moments().answer(own)}
 
 
 def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
@@ -303,10 +300,14 @@ def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> T
 OF_BOUNDS = task_of_bounds()
 
 
+def task_of_totals(**task: Any) -> Task:
+    """The sum and number of the rows of a site."""
+    return Task(_totals, reads=MOMENTS, parts=partial(names_in, Moments.parts), **task)
+
+
 def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
     """Bounds of a site, and the sum and number of its rows."""
-    moments = Task(sum_and_count, reads=MOMENTS, grids=grids_of_sums)
-    return {"bounds": task_of_bounds(by_column), Moments.kind: moments}
+    return {"bounds": task_of_bounds(by_column), Moments.kind: task_of_totals()}
 
 
 def check_few_features(d: int) -> None:
@@ -491,23 +492,14 @@ class Rounds(Federation):
 
     def total(self, query: Any) -> np.ndarray:
         """A secure sum of the answers to a query."""
-        kind, arguments = self.asked(query)
-        total = self.numbers(kind, self.names(query), *arguments)
-        return total.reshape([-1 if m is None else m for m in query.shape])
+        kind, name, shape, arguments = self.asked(query)
+        return self.sites.sum(kind, {name: shape}, *arguments)[name]
 
-    def asked(self, query: Any) -> tuple[str, tuple[Any, ...]]:
-        """Kind and arguments of the question for a query."""
-        return query.kind, query.arguments
+    def asked(self, query: Any) -> tuple[str, str, tuple[int, ...], tuple[Any, ...]]:
+        """Kind of the question for a query, name and shape of the answers, and what is sent."""
+        shape = tuple(self.n_columns(query) + 1 if n is None else n for n in query.shape)
+        return query.kind, "message", shape, query.arguments
 
-    def names(self, query: Any) -> np.ndarray:
-        """Name of the part that each number of the answer is in."""
-        n = math.prod(self.sites.n_features + 1 if m is None else m for m in query.shape)
-        return names_in(query.parts, n)
-
-    def numbers(self, kind: str, names: np.ndarray, *arguments: Any) -> np.ndarray:
-        """One secure sum of numbers whose parts have these names."""
-        shapes = {name: (n,) for name, n in Counter(names.tolist()).items()}
-        found, total = self.sites.sum(kind, shapes, *arguments), np.empty(len(names))
-        for name, part in found.items():
-            total[names == name] = part
-        return total
+    def n_columns(self, query: Any) -> int:
+        """Of what a query adds up, once it is known: those of the rows."""
+        return self.sites.n_features

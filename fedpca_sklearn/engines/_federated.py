@@ -68,10 +68,10 @@ from ._estimators import (
     rows_sent,
     secure_work,
     site_work,
-    sum_and_count,
     summary_and_rows,
     symmetric,
     task_of_bounds,
+    task_of_totals,
     tasks_of_moments,
     triangle_about,
     value_sent,
@@ -343,8 +343,8 @@ def _refined(
     fitted = _fitted(estimator, sums, Subspace._trusted(V.astype(sums.dtype), sizes, *known))
 
     def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
-        names = _names_of_products(block.size + d + 2, d)
-        return Rounds(sums).numbers("products", names, mean, block)
+        shapes = {"message": (block.size + d + 2,)}
+        return sums.sum("products", shapes, mean, block)["message"]
 
     refine_as_asked(fitted, lambda: multiply, float(np.max(sums.most_rounding("scatter"))))
     return fitted
@@ -622,7 +622,7 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
     summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
         "bounds": task_of_bounds(few=True, batches=True, begins=True),
-        "totals": summed(sum_and_count),
+        "totals": task_of_totals(batches=True),
         "space": summed(space, grids=grids_of_space),
         "moments": summed(moments),
     }
@@ -636,9 +636,8 @@ def _take_sums(
         return there
     d, by_rows = sums.n_features, estimator.weighting == "rows"
     check_at_most_features(estimator.n_components, d)
-    total = sums.sum("totals", {"sum": (d,), "count": (1,)}, batch)
-    (n,) = total["count"]
-    about = total["sum"] / n if estimator.center else np.zeros(d)
+    *total, n = sums.sum("totals", {"message": (d + 1,)}, batch)["message"]
+    about = np.array(total) / n if estimator.center else np.zeros(d)
     shapes = {"projection": (d * (d + 1) // 2,), "share": (1,), "scatter": (d,)}
     found = sums.sum("space", shapes, batch, about)
     (share,) = found["share"]

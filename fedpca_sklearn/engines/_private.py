@@ -229,12 +229,12 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
 def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releases) -> Subspace:
     """Summary of all sites, of which each has released its second moment."""
     d = sums.n_features
-    found = sums.sum(Moments.kind, {"sum": (d,), "count": (1,)})
+    *total, count = sums.sum(Moments.kind, {"message": (d + 1,)})["message"]
     check_at_most_features(estimator.n_components, d)
-    above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
+    above = sums.sum("second_moments", {"message": (d * (d + 1) // 2,)})["message"]
     terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
-    M, n_rows = iter([symmetric(above, d)]), max(1, round(float(found["count"][0])))
-    known = None if terms.costs.mean is None else found["sum"]
+    M, n_rows = iter([symmetric(above, d)]), max(1, round(float(count)))
+    known = None if terms.costs.mean is None else np.array(total)
     summary = estimator.mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
     mu2 = max(spent for spent, _ in sums.spent.values())
     return summary._replace(privacy=stated(estimator.mechanism, mu2))

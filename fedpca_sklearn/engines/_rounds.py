@@ -263,8 +263,7 @@ class PrivateRounds(SiteRounds):
             return self.all.moments()
         V = function.V
         shape = (len(V) ** 2 + 1,) if isinstance(function, Variances) else V.shape
-        asked = {"kind": function.kind, "V": V, "arguments": (V,), "shape": shape}
-        query = SimpleNamespace(**asked, parts={"products": None})
+        query = SimpleNamespace(kind=function.kind, V=V, arguments=(V,), shape=shape)
         return function.about_mean(self.all, super().sum(query, clients, broadcast))
 
     def _read(self, query: Any, answer: Answer) -> np.ndarray:

@@ -354,6 +354,19 @@ class SecureSums(Sites):
         RuntimeError
             If too few sites are left.
         """
+        if (parts := self.tasks[kind].parts) is None:
+            return self._sum(kind, shapes, arguments)
+        whole: Any = shapes
+        ((name, shape),) = whole.items()
+        names = parts(math.prod(shape), self.n_features)
+        total = np.empty(len(names))
+        of_parts = {part: (n,) for part, n in Counter(names.tolist()).items()}
+        for part, numbers in self._sum(kind, of_parts, arguments).items():
+            total[names == part] = numbers
+        return {name: total.reshape(shape)}
+
+    def _sum(self, kind: str, shapes: Shapes, arguments: Any) -> dict[str, np.ndarray]:
+        """Sums of arrays each of which has a grid of its own."""
         from ._secure_sum import Session  # whose masks need an optional dependency
 
         session, self._keys = Session(self, self._keys), {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -340,32 +339,28 @@ class BatchRounds(Rounds):
 
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
-        kind, arguments = self.asked(function)
-        there, read = self.batch.counts, partial(self._read, function)
+        kind, _, shape, arguments = self.asked(function)
+        there, read = self.batch.counts, partial(self._read, function, shape)
         found = self.sites.ask_batch(kind, read, *arguments, there=there)
         yield from (found[site] for site in there)
 
-    def asked(self, query: Query) -> tuple[str, tuple[Any, ...]]:
-        """Kind and arguments of the question for a query: number of the batch, models, fields."""
+    def asked(self, query: Query) -> tuple[str, str, tuple[int, ...], tuple[Any, ...]]:
+        """See `Rounds.asked`; what is sent are the number of the batch, models, and fields."""
+        _, name, shape, _ = super().asked(query)
         fields = (value for name, value in vars(query).items() if name != "steps")
         arguments = self.batch.number, *self.models, *fields
-        return self.kinds.get(query.kind, query.kind), arguments
+        return self.kinds.get(query.kind, query.kind), name, shape, arguments
 
-    def names(self, query: Any) -> np.ndarray:
-        """Name of the part that each number of the answer is in."""
-        return _names_in(self.asked(query)[0], self.length(query), self.batch.shape[1])
+    def n_columns(self, query: Query) -> int:
+        """Of what a query adds up: entries and where they are, or logarithms of sizes."""
+        d, kind = self.batch.shape[1], self.kinds.get(query.kind, "")
+        return {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind, d)
 
-    def length(self, query: Query) -> int:
-        """Numbers in the answer."""
-        d, kind = self.batch.shape[1], self.kinds.get(query.kind)
-        columns = {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind or "", d)
-        return math.prod(columns + 1 if n is None else n for n in query.shape)
-
-    def _read(self, query: Query, answer: Answer) -> np.ndarray:
+    def _read(self, query: Query, shape: tuple[int, ...], answer: Answer) -> np.ndarray:
         message = answer.summand("message", query.shape)
         if isinstance(query, (Moments, Variances)):
             _check_share(answer, message[-1], self.batch.counts.get(answer.site, 0))
-        if isinstance(query, Moments) and len(message) != self.length(query):
+        if message.shape != shape:
             raise answer.refused(f"a sum of {len(message) - 1} columns")
         return message
 
@@ -410,8 +405,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
         if isinstance(self.sites, SecureSums):
-            sums, names = BatchRounds(self, batch, {}), np.array([_ROWS])
-            (count,) = sums.numbers("filled", names, batch.number, *arrays)
+            found = self.sites.sum("filled", {"count": (1,)}, batch.number, *arrays)
+            (count,) = found["count"]
             return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
         def read(answer: Answer) -> int:
