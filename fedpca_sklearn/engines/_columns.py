@@ -45,17 +45,8 @@ from ..vertical._vertical_kernels import (
     part_of,
 )
 from ..vertical._vfedpca import Columns, Operator, Product, left_factor, local_power, period
-from ._estimators import (
-    Rounds,
-    check_needed,
-    fit_estimator,
-    names_in,
-    refuse_channel,
-    secure_work,
-    site_work,
-    valid_summary,
-    value_sent,
-)
+from . import _estimators as shared
+from ._estimators import fit_estimator, secure_work, site_work
 from ._messages import Answer
 from ._questions import (
     BEGINNINGS,
@@ -185,7 +176,7 @@ class SiteOperator(Operator):
         return replace(self, updates=(*self.updates, u))
 
 
-class ColumnRounds(Rounds):
+class ColumnRounds(shared.Rounds):
     """Rounds about the rows that all sites have: what a client would compute is asked for.
 
     Attributes
@@ -353,7 +344,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 
     def left_vectors(site, X):
         factor = left_factor(site, centred(X, center)[0], method.local_components)
-        return value_sent("summary", factor)
+        return shared.value_sent("summary", factor)
 
     def period(site, X, found, updates, start):
         rows, _ = centred(X, center)
@@ -361,7 +352,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 
     task = partial(Task, reads=OF_ROWS, matched=True)
     if isinstance(method, PowerRounds):
-        refuse_channel(method.channel)
+        shared.refuse_channel(method.channel)
         return {"times_columns": task(times_columns, method.n_rounds)}
     if isinstance(method, LeftVectorMerge):
         return {"left_vectors": task(left_vectors)}
@@ -377,7 +368,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 
 
 def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
-    found = valid_summary(answer)
+    found = shared.valid_summary(answer)
     if found.n_features != n or found.centered or found.n_components > most:
         raise answer.refused(f"another summary than of left vectors of {n} rows")
     return found
@@ -474,7 +465,7 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
     def scatter(site, X):
         return {"scatter": np.array([squares(X)])}
 
-    products = partial(names_in, TimesScatter.parts)
+    products = partial(shared.names_in, TimesScatter.parts)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores
@@ -615,9 +606,9 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
 @secure_work.register
 def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[str, Task]:
     why = ": the vectors of the sites' own kernels do not add up"
-    check_needed(estimator, "aggregation", "exact", why)
+    shared.check_needed(estimator, "aggregation", "exact", why)
     why = ": a combination of columns is the sites' parts side by side, which is no sum"
-    check_needed(estimator, "projection", "samples", why)
+    shared.check_needed(estimator, "projection", "samples", why)
 
     def squares(X):
         return np.square(client_of(estimator, X, np.arange(len(X)), X.shape[1]).rows).sum()

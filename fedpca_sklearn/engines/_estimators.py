@@ -348,11 +348,6 @@ def symmetric(above: np.ndarray, d: int) -> np.ndarray:
     return found + np.triu(found, 1).T
 
 
-def are_too_many(mean: np.ndarray) -> bool:
-    """Whether rows with such a mean have more features than second moments are summed of."""
-    return len(mean) > MAX_FEATURES
-
-
 class SummedTriangle(NamedTuple):
     """Factor of the rows of all sites, and units in which columns are alike; None: their own.
 

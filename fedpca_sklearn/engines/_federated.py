@@ -53,39 +53,11 @@ from ..summary._metric import merged
 from ..summary._projection_mean import ProjectionMean
 from ..summary._refinement import certificate_of_summary, products_of
 from ..summary._triangle import Triangle, subspace_of, triangle_of_rows
-from ._estimators import (
-    Rounds,
-    SummedTriangle,
-    are_too_many,
-    check_needed,
-    fit_estimator,
-    know_columns,
-    mean_of_all,
-    names_in,
-    one_message,
-    partial_fit_estimator,
-    received,
-    rows_sent,
-    secure_work,
-    site_work,
-    summary_and_rows,
-    symmetric,
-    task_of_bounds,
-    task_of_totals,
-    tasks_of_moments,
-    triangle_about,
-    value_sent,
-    work_of_second_moments,
-)
+from . import _estimators as shared
+from . import _private
+from ._estimators import fit_estimator, partial_fit_estimator, secure_work, site_work
 from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
-from ._private import (
-    fit_private,
-    fit_private_scales,
-    private_scales,
-    private_second_moments,
-    private_summaries,
-)
 from ._questions import MOMENTS, RefusedError, Task, are_few, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._sites import SecureSums, Sites
@@ -100,11 +72,11 @@ _SAME = 1e-4
 @site_work.register
 def _(estimator: FederatedPCA) -> dict[str, Task]:
     if estimator.mechanism is not None:
-        return private_summaries(estimator)
+        return _private.private_summaries(estimator)
 
     def summary_of(site, X, weight, columns):
         local = clone(estimator)
-        know_columns(local, columns)
+        shared.know_columns(local, columns)
         prototype = work_of_clients(local, X, "fit", weight is not None)
         rng = check_random_state(local.random_state)
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
@@ -112,7 +84,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
     def summary(site, X, *, weight, columns):
         found = summary_of(site, X, weight, columns)
-        return value_sent("summary", found) | rows_sent(X, weight)
+        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
 
     if isinstance(estimator.missing, ConditionalFill):
         return fill_tasks(estimator, summary_of)
@@ -120,7 +92,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
         return pair_tasks()
     own = estimator.estimator is not None
     reads = "rows: an estimator of one's own takes them" if own else "summary"
-    return one_message("summary", summary, reads=reads) | refinement_tasks(estimator)
+    return shared.one_message("summary", summary, reads=reads) | refinement_tasks(estimator)
 
 
 @fit_estimator.register
@@ -128,7 +100,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> FederatedPCA | None:
     if estimator.mechanism is not None:
         if batch is None:
-            return fit_private(estimator, sites)
+            return _private.fit_private(estimator, sites)
         raise ValueError(  # what each batch costs is not accounted for
             f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
             "fit_sites takes all rows of a site at once."
@@ -144,7 +116,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
         return _by_sums(estimator, sites)
     if hasattr(estimator, "subspace_"):
         sites.expect(centring=estimator.subspace_.centered)
-    if not (found := received(estimator, sites, "summary", summary_and_rows, batch)):
+    if not (found := shared.received(estimator, sites, "summary", shared.summary_and_rows, batch)):
         return None
     fitted = _with_summaries(estimator, found)
     if batch is None and most_rounds(fitted):
@@ -179,7 +151,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
 def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
     def summary(site, X, *, weight):
         found = local_message(site, X, weight, estimator.local_threshold)
-        return value_sent("summary", found) | rows_sent(X, weight)
+        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
 
     return {"summary": Task(summary, reads="summary")}
 
@@ -196,7 +168,7 @@ def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedP
 
 def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
     """A summary that tells of no scatter but that along its directions."""
-    summary, n_rows = summary_and_rows(answer)
+    summary, n_rows = shared.summary_and_rows(answer)
     s = summary.singular_values.astype(np.float64)
     if not summary.centered or summary.column_scatter is not None:
         raise answer.refused("another summary than of leading components")
@@ -223,7 +195,7 @@ def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
 
 
 def _names_of_products(n: int, d: int) -> np.ndarray:
-    return names_in({"products": None, "rest": d, "scatter": 1, "count": 1}, n)
+    return shared.names_in({"products": None, "rest": d, "scatter": 1, "count": 1}, n)
 
 
 def _multiply(
@@ -271,13 +243,13 @@ def _check_rows(
 @secure_work.register
 def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
-        return private_second_moments(estimator, secure)
+        return _private.private_second_moments(estimator, secure)
     for name in ("estimator", "merge"):
         why = ", which sum up second moments and merge no summaries"
-        check_needed(estimator, name, None, why)
+        shared.check_needed(estimator, name, None, why)
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure)
-    tasks, plain = work_of_second_moments(estimator), site_work(estimator).get("products")
+    tasks, plain = shared.work_of_second_moments(estimator), site_work(estimator).get("products")
     if plain is None or adjusts(estimator):  # of few features, where no round is needed
         return tasks
 
@@ -291,10 +263,10 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     """Fit by secure sums of second moments."""
-    mean, count = mean_of_all(estimator, sums)
-    if are_too_many(mean) and most_rounds(estimator) and not adjusts(estimator):
+    mean, count = shared.mean_of_all(estimator, sums)
+    if len(mean) > shared.MAX_FEATURES and most_rounds(estimator) and not adjusts(estimator):
         return _refined(estimator, sums, mean, count)
-    found = triangle_about(estimator, sums, mean, count)
+    found = shared.triangle_about(estimator, sums, mean, count)
     summary = subspace_of(found.triangle, sums.dtype, n_certain=n_certain_of_factor(estimator))
     fitted = _fitted(estimator, sums, summary)
     found.check(fitted)
@@ -310,7 +282,7 @@ def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> Fed
     return fitted.set_params(**clone(estimator).get_params(deep=False))
 
 
-def _certificate(fitted: FederatedPCA, found: SummedTriangle) -> Certificate:
+def _certificate(fitted: FederatedPCA, found: shared.SummedTriangle) -> Certificate:
     """What is certain about the components, beside what integers have rounded.
 
     Scaled, an error of the share e of the least sum of squares is one of at most 2 e of the
@@ -370,9 +342,9 @@ def _(estimator: DistributedPCA) -> dict[str, Task]:
         t = triangle_of_rows(X, weight)
         above = t.factor[np.triu_indices(len(t.factor), m=X.shape[1])]
         sent = {"factor": above, "mean": t.mean, "mean_rest": t.mean_rest, "count": [t.n_samples]}
-        return sent | rows_sent(X, weight)
+        return sent | shared.rows_sent(X, weight)
 
-    return one_message("factor", factor, reads="summary")
+    return shared.one_message("factor", factor, reads="summary")
 
 
 @fit_estimator.register
@@ -381,13 +353,13 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
     if estimator.missing is not None:
         return fit_missing(estimator, sites, batch)
     if isinstance(sites, SecureSums):
-        sums = triangle_about(estimator, sites, *mean_of_all(estimator, sites))
+        sums = shared.triangle_about(estimator, sites, *shared.mean_of_all(estimator, sites))
         estimator._start()
-        know_columns(estimator, sites.columns)
+        shared.know_columns(estimator, sites.columns)
         estimator._merge_step({"all sites": (sums.triangle, sums.triangle.n_rows, sites.dtype)})
         sums.check(estimator)
         return estimator
-    if not (found := received(estimator, sites, "factor", _triangle, batch)):
+    if not (found := shared.received(estimator, sites, "factor", _triangle, batch)):
         return None
     parts = [part for part, _, _ in found.values()]
     d = len(parts[0].mean)
@@ -425,7 +397,7 @@ def _triangle(answer: Answer) -> tuple[Triangle, int, np.dtype]:
 def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure)
-    return work_of_second_moments(estimator)
+    return shared.work_of_second_moments(estimator)
 
 
 # -------------------------------------------------------------------- FederatedScaler
@@ -434,7 +406,7 @@ def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
 @site_work.register
 def _(estimator: FederatedScaler) -> dict[str, Task]:
     if estimator.mechanism is not None:
-        return private_scales(estimator.mechanism)
+        return _private.private_scales(estimator.mechanism)
 
     def moments(site, X, *, weight, min_rows):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -444,14 +416,14 @@ def _(estimator: FederatedScaler) -> dict[str, Task]:
         return {"moments": np.stack(local_moments(site, X, weight))}
 
     reads = "rows: each column has moments of the entries that are there"
-    return one_message("moments", moments, reads=reads, missing=True)
+    return shared.one_message("moments", moments, reads=reads, missing=True)
 
 
 @fit_estimator.register
 @partial_fit_estimator.register
 def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> FederatedScaler | None:
     if estimator.mechanism is not None and batch is None:
-        return fit_private_scales(estimator, sites)
+        return _private.fit_private_scales(estimator, sites)
     if estimator.mechanism is not None:
         raise ValueError(
             "mechanism must be None for batches: sums with noise are of all rows at once, got "
@@ -460,7 +432,7 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> Fed
     if isinstance(sites, SecureSums):
         found = {"all sites": _moments_of_sums(sites)}
         estimator._start()
-    elif not (found := received(estimator, sites, "moments", _moments_received, batch)):
+    elif not (found := shared.received(estimator, sites, "moments", _moments_received, batch)):
         return None
     estimator.n_features_in_ = sites.n_features
     estimator._show(list(found), found.values())
@@ -487,7 +459,7 @@ def _moments_received(answer: Answer) -> ColumnMoments:
 @secure_work.register
 def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
-        return private_scales(estimator.mechanism, secure)
+        return _private.private_scales(estimator.mechanism, secure)
 
     def squares(site, own, mean):
         check_mean(mean, len(own.mean), True)
@@ -495,11 +467,11 @@ def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
         return {"scatter": own.column_scatter + rest**2 / n, "rest": rest, "count": np.array([n])}
 
     task = Task(squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**tasks_of_moments(by_column=True), "squares": task}
+    return {**shared.tasks_of_moments(by_column=True), "squares": task}
 
 
 def _moments_of_sums(sums: SecureSums) -> ColumnMoments:
-    mean, _ = moments_by_sum(Rounds(sums), [])
+    mean, _ = moments_by_sum(shared.Rounds(sums), [])
     shapes = {"scatter": mean.shape, "rest": mean.shape, "count": (1,)}
     found = sums.sum("squares", shapes, mean)
     (n,), rest = found["count"], found["rest"]
@@ -520,7 +492,7 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
     def space(site, X, *, weight):
         found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
-        return value_sent("summary", found) | rows_sent(X, weight)
+        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
 
     def moments(site, own, basis):
         d = len(own.mean)
@@ -561,7 +533,7 @@ def _take_spaces(
 
 def _space(size: int | None, answer: Answer) -> tuple[Subspace, int]:
     """Eigenspace of a site's batch, and number of rows."""
-    space, n_rows = summary_and_rows(answer)
+    space, n_rows = shared.summary_and_rows(answer)
     if size is not None and space.n_components > size:
         raise answer.refused(f"{space.n_components} directions, expected at most {size}")
     return space, n_rows
@@ -591,7 +563,7 @@ def _measured(
 def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
     center = estimator.center
     why = ": summaries that sites have cut do not add up"
-    check_needed(estimator, "variances", "measured", why)
+    shared.check_needed(estimator, "variances", "measured", why)
 
     def space(site, own, mean):
         d = len(own.mean)
@@ -621,8 +593,8 @@ def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, T
 
     summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
-        "bounds": task_of_bounds(few=True, batches=True, begins=True),
-        "totals": task_of_totals(batches=True),
+        "bounds": shared.task_of_bounds(few=True, batches=True, begins=True),
+        "totals": shared.task_of_totals(batches=True),
         "space": summed(space, grids=grids_of_space),
         "moments": summed(moments),
     }
@@ -641,7 +613,7 @@ def _take_sums(
     shapes = {"projection": (d * (d + 1) // 2,), "share": (1,), "scatter": (d,)}
     found = sums.sum("space", shapes, batch, about)
     (share,) = found["share"]
-    values, V = np.linalg.eigh(symmetric(found["projection"], d) / share)
+    values, V = np.linalg.eigh(shared.symmetric(found["projection"], d) / share)
     kept = values > _LEAST
     # their own mean of projections has these rows
     projected = np.sqrt(values[kept])[::-1, None] * V.T[kept][::-1]
@@ -664,7 +636,7 @@ def _take_sums(
         m = basis.shape[1]
         shapes = {"products": (m * (m + 1) // 2,)}
         found = sums.sum("moments", shapes, batch, basis.T, about)
-        values, U = np.linalg.eigh(symmetric(found["products"], m))
+        values, U = np.linalg.eigh(shared.symmetric(found["products"], m))
         return [np.sqrt(values.clip(0))[:, None] * U.T]
 
     of_all = {"all sites": (rows, max(1, round(rows.n_samples)))}

@@ -28,19 +28,8 @@ from ..federated._conditional_fill import (
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
-from ._estimators import (
-    check_few_features,
-    know_columns,
-    one_message,
-    received,
-    rows_sent,
-    site_work,
-    summary_and_rows,
-    symmetric,
-    triangle_about,
-    value_received,
-    value_sent,
-)
+from . import _estimators as shared
+from ._estimators import site_work
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns, dense
 from ._secure import (
@@ -76,9 +65,11 @@ def pair_tasks() -> dict[str, Task]:
     def pairs(site, X, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)
         moments = PairMoments.from_rows(X, sample_weight=weight)
-        return value_sent("pairs", moments._replace(feature_names=None)) | rows_sent(X, weight)
+        return shared.value_sent("pairs", moments._replace(feature_names=None)) | shared.rows_sent(
+            X, weight
+        )
 
-    return one_message("pairs", pairs, reads=PAIRED, missing=True)
+    return shared.one_message("pairs", pairs, reads=PAIRED, missing=True)
 
 
 def _check_pairs(X: Any, weight: np.ndarray | None, min_rows: int, of_pattern: Any = None) -> None:
@@ -94,7 +85,7 @@ def _check_pairs(X: Any, weight: np.ndarray | None, min_rows: int, of_pattern: A
 
 def _pairs(answer: Answer) -> Site:
     """The moments in an answer, which must fit those of the others."""
-    moments = value_received(answer, "pairs", PairMoments.from_bytes, "moments")
+    moments = shared.value_received(answer, "pairs", PairMoments.from_bytes, "moments")
     dtype = np.dtype(np.float32 if moments.single else np.float64)
     answer.check_squares(moments.mean, moments.scatter / moments.n_samples, dtype)
     answer.agree("number of features", moments.n_features)
@@ -122,7 +113,7 @@ def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> dict[str, Task]
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
         found = summary_of(site, filled_rows(X, query), weight, columns)
         found = with_covariance(found, X, weight, query)
-        return value_sent("summary", found) | rows_sent(X, weight)
+        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
 
     times = estimator.missing.n_rounds + 1
     models = Given("models that fill rows", lambda model, sums: [model, sums], times)
@@ -151,12 +142,12 @@ def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     """
     first = sites.ask("entries", _entries)
     estimator._start()
-    know_columns(estimator, sites.columns)
+    shared.know_columns(estimator, sites.columns)
     means, _ = pooled_means([(means, counts) for means, counts, _ in first.values()])
     check_at_most_features(estimator.n_components, len(means))
 
     def read_filled(answer: Answer) -> Site:
-        summary, n_rows = summary_and_rows(answer)
+        summary, n_rows = shared.summary_and_rows(answer)
         _, _, n = first[answer.site]
         if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
             raise answer.refused("a summary of other rows than those of its first answer")
@@ -262,7 +253,7 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[
     def bounds(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
         d = X.shape[1]
-        check_few_features(d)
+        shared.check_few_features(d)
         means, _ = means_of_columns(X, weight)
         w = np.ones(X.shape[0]) if weight is None else weight
         with np.errstate(over="ignore", invalid="ignore"):
@@ -310,7 +301,7 @@ def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.n
     (lost,) = np.nonzero(found["counts"] < 0.5)
     if len(lost):
         raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
-    known_pairs = symmetric(found["together"], d) if pairs else None
+    known_pairs = shared.symmetric(found["together"], d) if pairs else None
     return found["sum"] / found["counts"], Seen(found["counts"][None], found["count"], known_pairs)
 
 
@@ -320,13 +311,13 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     if isinstance(sites, SecureSums):
         mean, seen = _entries_of_all(estimator, sites, filling)
         estimator._start()
-        know_columns(estimator, sites.columns)
+        shared.know_columns(estimator, sites.columns)
         if filling:
             return _fill_by_sums(estimator, sites, mean, seen)
         found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
     elif filling:
         return _fit_by_filling(estimator, sites)
-    elif not (found := received(estimator, sites, "pairs", _pairs, batch)):
+    elif not (found := shared.received(estimator, sites, "pairs", _pairs, batch)):
         return None
     check_at_most_features(estimator.n_components, sites.n_features)
     estimator.communication_ = estimator.communication_.copy()
@@ -339,7 +330,7 @@ def _summed_pairs(sums: SecureSums, mean: np.ndarray, n: float) -> Site:
     d = len(mean)
     m = d * (d + 1) // 2
     found = sums.sum("pairs", {"counts": (m,), "rest": (d * d,), "products": (m,)}, mean)
-    counts, products = (symmetric(found[name], d) for name in ("counts", "products"))
+    counts, products = (shared.symmetric(found[name], d) for name in ("counts", "products"))
     rest = found["rest"].reshape(d, d) / np.maximum(counts, 1e-9)
     values = {"counts": counts, "means": rest, "products": products - counts * rest * rest.T}
     about = {"origin": mean, "n_samples": n, "single": sums.dtype == np.float32}
@@ -353,9 +344,9 @@ def _fill_by_sums(fitted: Any, sums: SecureSums, mean: np.ndarray, seen: Seen) -
     n = float(seen.rows[0])
 
     def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
-        received = triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
-        found = Site(None, max(1, round(n)), subspace_of(received.triangle, sums.dtype))
-        return {_ALL: found}, seen
+        found = shared.triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
+        summary = subspace_of(found.triangle, sums.dtype)
+        return {_ALL: Site(None, max(1, round(n)), summary)}, seen
 
     fill_in_rounds(fitted, 1, mean, n, fill)
     return fitted

@@ -24,15 +24,7 @@ from .._validation.checks import check_at_most_features
 from ..communication._channel import exponent_of
 from ..communication._federation import message_of
 from ..federated import FederatedPCA, FederatedScaler
-from ..federated._private import (
-    Release,
-    norm_found,
-    private_directions,
-    private_summary,
-    show_above_noise,
-    shown_first,
-    stated,
-)
+from ..federated import _private as releasing
 from ..privacy import Mechanism, PrivacyNoiseWarning, ScalerNoise
 from ..privacy._ledger import Account, Accounts
 from ..privacy._mechanism import Terms
@@ -64,14 +56,14 @@ def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
         d = X.shape[1]
         costs = mechanism.costs(d, 1, 1 / mechanism.n_releases)
         mu2 = mechanism.cost(costs, d)
-        keep = private_directions(clone(estimator)._directions_needed(), d)
+        keep = releasing.private_directions(clone(estimator)._directions_needed(), d)
 
         def make(rng: np.random.Generator) -> np.ndarray:
             seeds = tuple(int(word) for word in rng.integers(2**32, size=4))
-            release = Release(mechanism, mechanism.terms(X, costs), X, seeds, keep)
-            found = private_summary(site, release)
+            release = releasing.Release(mechanism, mechanism.terms(X, costs), X, seeds, keep)
+            found = releasing.private_summary(site, release)
             who.state_spent(mechanism)
-            privacy = stated(mechanism, who.privacy["mu2"], norm_found(found))
+            privacy = releasing.stated(mechanism, who.privacy["mu2"], releasing.norm_found(found))
             return np.frombuffer(found._replace(privacy=privacy).to_bytes(), np.uint8)
 
         return {"summary": who.release("summary", mechanism, mu2, make)}
@@ -220,10 +212,12 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         found = sites.ask("summary", partial(summary_received, private=True), spent=True)
         summaries = [summary._replace(site=site) for site, summary in found.items()]
         n_sources = 1
-    fitted = FederatedPCA.from_subspaces(summaries, shown_first(estimator), merge=estimator.merge)
+    fitted = FederatedPCA.from_subspaces(
+        summaries, releasing.shown_first(estimator), merge=estimator.merge
+    )
     fitted.set_params(**estimator.get_params(deep=False))
     terms = releases.terms(sites.n_features)
-    return shown(fitted, sites, show_above_noise(fitted, terms, n_sources))
+    return shown(fitted, sites, releasing.show_above_noise(fitted, terms, n_sources))
 
 
 def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releases) -> Subspace:
@@ -232,12 +226,12 @@ def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releas
     *total, count = sums.sum(Moments.kind, {"message": (d + 1,)})["message"]
     check_at_most_features(estimator.n_components, d)
     above = sums.sum("second_moments", {"message": (d * (d + 1) // 2,)})["message"]
-    terms, keep = releases.terms(d), private_directions(estimator._directions_needed(), d)
+    terms, keep = releases.terms(d), releasing.private_directions(estimator._directions_needed(), d)
     M, n_rows = iter([symmetric(above, d)]), max(1, round(float(count)))
     known = None if terms.costs.mean is None else np.array(total)
     summary = estimator.mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
     mu2 = max(spent for spent, _ in sums.spent.values())
-    return summary._replace(privacy=stated(estimator.mechanism, mu2))
+    return summary._replace(privacy=releasing.stated(estimator.mechanism, mu2))
 
 
 # -------------------------------------------------------------------- FederatedScaler

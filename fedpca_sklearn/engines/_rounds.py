@@ -28,15 +28,8 @@ from ..rounds._queries import (
     Variances,
     message_of_noise,
 )
-from ._estimators import (
-    OF_BOUNDS,
-    Rounds,
-    fit_estimator,
-    names_in,
-    refuse_channel,
-    secure_work,
-    site_work,
-)
+from . import _estimators as shared
+from ._estimators import fit_estimator, secure_work, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import Releases, private_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
@@ -106,12 +99,14 @@ def of_query(
     by_place = partial(Parameter, kind=Parameter.POSITIONAL_OR_KEYWORD)
     takes = [*map(by_place, ("site", "own", *names)), Parameter("who", Parameter.KEYWORD_ONLY)]
     work.__signature__ = Signature(takes)  # type: ignore[attr-defined]
-    return Task(work, times, reads=MOMENTS, **{"parts": partial(names_in, query.parts), **task})
+    return Task(
+        work, times, reads=MOMENTS, **{"parts": partial(shared.names_in, query.parts), **task}
+    )
 
 
 @site_work.register
 def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
-    refuse_channel(estimator.channel)
+    shared.refuse_channel(estimator.channel)
 
     if estimator.mechanism is not None:
         return private_rounds(estimator)
@@ -134,12 +129,12 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
 def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task]:
     if estimator.mechanism is not None:
         return private_rounds(estimator, secure)
-    return {"bounds": OF_BOUNDS, **site_work(estimator)}
+    return {"bounds": shared.OF_BOUNDS, **site_work(estimator)}
 
 
 @site_work.register
 def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
-    refuse_channel(estimator.channel)
+    shared.refuse_channel(estimator.channel)
 
     def rank(d):
         return estimator.n_components
@@ -196,13 +191,13 @@ def _scores(bounds: Bounds) -> Grids:
 @secure_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
     added = replace(scores(estimator, by_sums=True), grids=_scores)
-    return {"bounds": OF_BOUNDS, **site_work(estimator), "scores": added}
+    return {"bounds": shared.OF_BOUNDS, **site_work(estimator), "scores": added}
 
 
 # -------------------------------------------------------------------- rounds at the server
 
 
-class SiteRounds(Rounds):
+class SiteRounds(shared.Rounds):
     """Rounds of sums, whose messages come from sites, or which are secure."""
 
     n_products, n_rows = 0, 0.0

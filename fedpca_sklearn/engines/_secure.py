@@ -13,15 +13,7 @@ import numpy as np
 
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
-from ..communication._channel import (
-    DEFAULT_BITS,
-    FEWEST_BITS,
-    LARGEST,
-    LEAST,
-    MOST_BITS,
-    exponent_of,
-    exponents_of,
-)
+from ..communication import _channel as channel
 from ._messages import Answer, are_too_large
 from ._questions import BEGINNINGS, RefusedError, Task
 
@@ -92,7 +84,7 @@ class SecureAggregation:
     """
 
     threshold: int = 3
-    bits: int = DEFAULT_BITS
+    bits: int = channel.DEFAULT_BITS
     scale: float | None = None
     restarts: int = BEGINNINGS - 1
     identity: Callable[[Any], tuple[bytes, Sequence[bytes]]] | None = None
@@ -100,15 +92,15 @@ class SecureAggregation:
     def __post_init__(self) -> None:
         for name, *range_ in (
             ("threshold", 2, 2**31 - 1),
-            ("bits", FEWEST_BITS, MOST_BITS),
+            ("bits", channel.FEWEST_BITS, channel.MOST_BITS),
             ("restarts", 0, BEGINNINGS - 1),
         ):  # integers of Python, as messages and files take them
             object.__setattr__(self, name, check_integer(name, getattr(self, name), *range_))
         if self.identity is not None and not callable(self.identity):
             raise ValueError(f"identity must be callable or None, got {self.identity!r}.")
         scale = self.scale
-        if not (scale is None or (isinstance(scale, Real) and 0 < scale <= 2.0**LARGEST)):
-            raise ValueError(f"scale must be None or in (0, 2^{LARGEST}], got {scale!r}.")
+        if not (scale is None or (isinstance(scale, Real) and 0 < scale <= 2.0**channel.LARGEST)):
+            raise ValueError(f"scale must be None or in (0, 2^{channel.LARGEST}], got {scale!r}.")
 
     def needed(self, n_sites: int) -> int:
         """Return how many of the sites that begin a sum have to come to its end.
@@ -191,7 +183,7 @@ class Bounds(NamedTuple):
         """
         if dtype is not None and are_too_large(mean, float(np.sum(scatter)) / count, dtype):
             raise RefusedError("values that are too large")
-        n, *found = exponents_of(np.hstack([count, mean, scatter]))
+        n, *found = channel.exponents_of(np.hstack([count, mean, scatter]))
         return cls(int(n), d, *np.split(np.array(found), 2))
 
     @property
@@ -207,8 +199,8 @@ class Bounds(NamedTuple):
         fits = len(vector) >= 4 and not len(vector) % 2
         if not fits or (whole != vector).any() or not 1 <= vector[1] < 2**31:
             raise ValueError("bounds must be whole numbers: of rows, columns, mean and scatter")
-        if exponents.min() < LEAST or exponents.max() > LARGEST:
-            raise ValueError(f"bounds must be exponents from {LEAST} to {LARGEST}")
+        if exponents.min() < channel.LEAST or exponents.max() > channel.LARGEST:
+            raise ValueError(f"bounds must be exponents from {channel.LEAST} to {channel.LARGEST}")
         count, d, *rest = whole.astype(np.int64).tolist()
         mean, scatter = np.split(np.array(rest), 2)
         if len(mean) not in (1, d):
@@ -229,7 +221,7 @@ class Bounds(NamedTuple):
 
         A site whose own bounds are larger takes no part, whatever it is asked.
         """
-        (e,) = exponents_of(scale)
+        (e,) = channel.exponents_of(scale)
         mean, scatter = np.full_like(self.mean, -((self.rows - e) // 2)), self.scatter * 0 + e
         if self.rows > e or (self.mean > mean).any() or (self.scatter > scatter).any():
             raise RefusedError("out of range: the rows are not within the scale")
@@ -371,7 +363,7 @@ def grids_of(task: Task, bounds: Bounds) -> Grids:
     if task.bound is None:
         return grids_of_sums(bounds)
     largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
-    return {name: Grid(exponent_of(float(b))) for name, b in task.bound(*largest).items()}
+    return {name: Grid(channel.exponent_of(float(b))) for name, b in task.bound(*largest).items()}
 
 
 def bounds_in(answer: Answer) -> bytes:
