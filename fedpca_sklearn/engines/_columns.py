@@ -56,7 +56,6 @@ from ._questions import (
     RefusedError,
     Task,
     check_basis,
-    common_keys,
     sorted_keys,
 )
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, grids_of_sums
@@ -131,7 +130,9 @@ def match(sites: Sites) -> tuple[np.ndarray, dict[str, int], list[np.ndarray]]:
     sites.own_columns = True
     found = sites.ask("keys", _keys)
     if sites.common_keys is None:
-        sites.common_keys = common_keys([keys for keys, _ in found.values()])
+        of_sites = np.concatenate([keys for keys, _ in found.values()])  # none twice at a site
+        keys, n_sites = np.unique(of_sites, axis=0, return_counts=True)
+        sites.common_keys = keys[n_sites == len(found)]
     if not len(common := sites.common_keys):
         raise RuntimeError(f"No key of a row is at all sites, {', '.join(found)}.")
     left_out = {site: len(keys) - len(common) for site, (keys, _) in found.items()}

@@ -351,12 +351,6 @@ def sorted_keys(hashes: np.ndarray) -> np.ndarray:
     return np.unique(hashes, axis=0)
 
 
-def common_keys(of_sites: Sequence[np.ndarray]) -> np.ndarray:
-    """Hashed keys that all sites have, sorted, of shape (n, 32); a site has none twice."""
-    found, n = np.unique(np.concatenate(of_sites), axis=0, return_counts=True)
-    return found[n == len(of_sites)]
-
-
 @dataclass(frozen=True, eq=False)
 class SiteRows:
     """Rows of a site with what belongs to them, where ``load_rows`` returns more than rows.
@@ -395,9 +389,6 @@ class SiteRows:
     keys: Any = None
     salt: bytes | str | None = None
     columns: Sequence[str] | None = None
-
-
-_WITHOUT_KEYS = "rows without keys cannot be matched with those of other sites"
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,8 +432,6 @@ class AskedRows:
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
             if given[name] is not None and name not in names:
                 raise RefusedError(f"the estimator takes no {what}")
-        if "keys" in names and self.keys is None:
-            raise RefusedError(_WITHOUT_KEYS)
         more = {name: given[name] for name in names & given.keys()}
         return task.work(site.name, self.X, *arguments, **more)
 
@@ -474,9 +463,8 @@ def asked_rows(
     rows = _stacked(list(parts))
     if question.keys is None:
         return rows
-    if rows.keys is None:
-        raise RefusedError(_WITHOUT_KEYS)
-    return replace(rows, X=rows.X[rows.keys.positions(question.keys)], keys=None)
+    own: Any = rows.keys
+    return replace(rows, X=rows.X[own.positions(question.keys)], keys=None)
 
 
 def _parts(loaded: Any) -> Iterator[SiteRows]:
@@ -496,6 +484,8 @@ def _checked(part: SiteRows, task: Task, public: Iterable[Any]) -> AskedRows:
     X = check_rows(in_numpy(part.X) if task.missing else part.X, allow_nan=task.missing)
     weight = check_weight(part.sample_weight, X.shape[0])
     keys = None if part.keys is None else hashed_keys(part.keys, part.salt, X.shape[0], public)
+    if keys is None and (task.matched or "keys" in taken_by(task.work)[1]):
+        raise RefusedError("rows without keys cannot be matched with those of other sites")
     return AskedRows(X, None if columns is None else list(map(str, columns)), weight, keys)
 
 

@@ -302,9 +302,7 @@ class Grid:
         levels, total = self.levels(bits, n_sites), np.zeros(shape)
         parts = zip(np.split(words, len(levels)), levels, strict=True)
         for part, (exponent, used) in reversed([*parts]):
-            integers = part.view(np.int64).astype(np.float64).reshape(shape)
-            with np.errstate(under="ignore"):
-                total += np.ldexp(integers, exponent - used)
+            total += channel.decode(part, exponent, used).reshape(shape)
         return total
 
     def step(self, bits: int, n_sites: int) -> Any:

@@ -122,13 +122,12 @@ class SiteSums:
         key_shares = create_shares(own["mask_secret"], threshold, len(pairs))
         keys = shared_keys(own["box_secret"], [*box_keys[:at], *box_keys[at + 1 :]])
         keys.insert(at, b"")
-        boxes, own_shares = [b""] * len(pairs), [seed_shares[at], key_shares[at]]
-        for to, pair in enumerate(zip(seed_shares, key_shares, strict=True)):
-            if to != at:
-                boxes[to] = sealed(keys[to], session, at, to, pair)
+        shares = list(zip(seed_shares, key_shares, strict=True))
+        boxes = [sealed(k, session, at, to, shares[to]) if k else b"" for to, k in enumerate(keys)]
         secret, all_bounds = own["mask_secret"], common.vector.tobytes()
         about = {"at": at, "threshold": threshold, "session": session, "bounds": all_bounds}
-        secrets = {"seed": seed, "mask_secret": secret, "keys": keys, "own_shares": own_shares}
+        secrets = {"seed": seed, "mask_secret": secret, "keys": keys}
+        secrets["own_shares"] = list(shares[at])
         _keep(context, "masked", mask_keys=mask_keys, **about, **secrets)
         signed = b""
         if self.secure.identity is not None:
@@ -179,8 +178,7 @@ class SiteSums:
         integers = np.concatenate([*words, np.zeros(N_ZEROS, np.uint64)])
         question, n = question_of(own["session"], kind, bits, arguments), len(integers)
         integers += mask(own["seed"], question, n)
-        peers = [*range(at), *range(at + 1, len(keys))]
-        integers += signed_masks(own["mask_secret"], at, keys, peers, question, n)
+        integers += signed_masks(own["mask_secret"], at, keys, range(len(keys)), question, n)
         shares = {"seed_shares": seed_shares, "key_shares": key_shares}
         _keep(context, UNMASK, at=at, threshold=own["threshold"], signers=others, **shares)
         return integers
@@ -520,7 +518,7 @@ def signed_masks(
     secret: bytes, at: int, keys: Sequence[bytes], others: Iterable[int], question: bytes, n: int
 ) -> np.ndarray:
     """Sum of the masks that a site shares with others, so signed that pairs cancel."""
-    total, others = np.zeros(n, np.uint64), list(others)
+    total, others = np.zeros(n, np.uint64), [i for i in others if i != at]
     for other, key in zip(others, shared_keys(secret, [keys[i] for i in others]), strict=True):
         pairwise = mask(key, question, n)
         total = total + pairwise if at < other else total - pairwise

@@ -286,18 +286,24 @@ class BatchAtSites:
     ----------
     number : int
         Of the batch.
-    counts : dict of str to int
-        Rows of each site that has it.
+    n_rows : dict of str to int
+        Of each site that has it.
     shape : tuple
         All rows, and their columns.
     clean : Cleaning
         By which outliers are found, and become missing entries.
+    models : tuple of ndarray
+        What questions about its rows begin with, once they are filled.
+    counts : ndarray of bool
+        As many, all true, as filled rows that count.
     """
 
     number: int
-    counts: dict[str, int]
+    n_rows: dict[str, int]
     shape: tuple[int, int]
     clean: Cleaning
+    models: tuple[np.ndarray, ...] = ()
+    counts: Any = None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -305,19 +311,8 @@ class BatchAtSites:
     @property
     def clients(self) -> list[Client]:
         """Sites that have rows, of which the server knows the number."""
-        rows, d = self.counts.items(), self.shape[1]
+        rows, d = self.n_rows.items(), self.shape[1]
         return [Client(site, np.broadcast_to(0.0, (n, d))) for site, n in rows]
-
-
-class FilledAtSites(NamedTuple):
-    """Filled rows that stay at the sites, and what questions about them begin with.
-
-    There are as many ``counts``, all true, as rows that count.
-    """
-
-    batch: BatchAtSites
-    models: tuple[np.ndarray, ...]
-    counts: np.ndarray
 
 
 class BatchRounds(Rounds):
@@ -340,7 +335,7 @@ class BatchRounds(Rounds):
     def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
         """Yield the message of every site that has the batch, where the query is asked."""
         kind, _, shape, arguments = self.asked(function)
-        there, read = self.batch.counts, partial(self._read, function, shape)
+        there, read = self.batch.n_rows, partial(self._read, function, shape)
         found = self.sites.ask_batch(kind, read, *arguments, there=there)
         yield from (found[site] for site in there)
 
@@ -359,7 +354,7 @@ class BatchRounds(Rounds):
     def _read(self, query: Query, shape: tuple[int, ...], answer: Answer) -> np.ndarray:
         message = answer.summand("message", query.shape)
         if isinstance(query, (Moments, Variances)):
-            _check_share(answer, message[-1], self.batch.counts.get(answer.site, 0))
+            _check_share(answer, message[-1], self.batch.n_rows.get(answer.site, 0))
         if message.shape != shape:
             raise answer.refused(f"a sum of {len(message) - 1} columns")
         return message
@@ -411,11 +406,11 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
         def read(answer: Answer) -> int:
             (count,) = answer.array("count", (1,))
-            _check_share(answer, count, batch.counts.get(answer.site, 0))
+            _check_share(answer, count, batch.n_rows.get(answer.site, 0))
             return int(count)
 
-        of_sites = self.sites.ask_batch("filled", read, batch.number, *arrays, there=batch.counts)
-        return sum(of_sites[site] for site in batch.counts)
+        of_sites = self.sites.ask_batch("filled", read, batch.number, *arrays, there=batch.n_rows)
+        return sum(of_sites[site] for site in batch.n_rows)
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         return self.largest
@@ -471,7 +466,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
         model = self._once(("model", time), lambda: new)
         rows, limits = Y.clean.arrays
         models = rows, *model.arrays, limits
-        return FilledAtSites(Y, models, np.ones(self._counting(Y, models), dtype=bool))
+        return replace(Y, models=models, counts=np.ones(self._counting(Y, models), dtype=bool))
 
     def _noise_alone(self, state: State, Y: Any, filled: Any) -> float:
         self.alone = True
@@ -484,7 +479,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
     ) -> tuple[Federation, list[Client]]:
         kinds = {"times_scatter": "times_residuals", "variances": "residuals"}
         kinds = kinds if what == "residuals" else {}
-        return BatchRounds(self, filled.batch, kinds, filled.models), filled.batch.clients
+        return BatchRounds(self, filled, kinds, filled.models), filled.clients
 
 
 @partial_fit_estimator.register
