@@ -257,10 +257,7 @@ class ColumnRounds(shared.Rounds):
         operators = [operator if u is None else operator.updated(u) for _, operator, u, *_ in calls]
         start = calls[0][3]
         none = np.zeros((1, len(start)))
-        found, updates = (
-            np.concatenate([none, np.reshape(vectors, (-1, len(start)))])
-            for vectors in (operators[0].found, operators[0].updates)
-        )
+        found, updates = (np.vstack([none, *u]) for u in (operators[0].found, operators[0].updates))
         answers = self.ask("period", self._read_period, found, updates, start, *self.more)
         for operator, (value, vector) in zip(operators, answers, strict=True):
             yield operator, value, vector

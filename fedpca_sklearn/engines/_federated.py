@@ -126,13 +126,17 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
     return fitted
 
 
+def _kept(estimator: FederatedPCA, d: int) -> int | None:
+    """Directions that a merge keeps; None where that is not known before."""
+    wanted = with_confounders(estimator, estimator._directions_needed())
+    return kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
+
+
 def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> FederatedPCA:
     """Estimator that has merged what sites sent, each with what it had sent before."""
     seen, d = estimator._clients, next(iter(found.values()))[0].n_features
     check_at_most_features(estimator.n_components, d)
-    wanted = with_confounders(estimator, estimator._directions_needed())
-    max_rank = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
-    made = {}
+    max_rank, made = _kept(estimator, d), {}
     for site, (summary, n_rows) in found.items():
         if site in seen:
             n_rows += seen[site].n_rows
@@ -181,13 +185,11 @@ def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
 def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
     """What a site answers after its summary, if the estimator is to be refined."""
     n_rounds = most_rounds(estimator)
-    wanted = with_confounders(estimator, estimator._directions_needed())
 
     def products(site, own, mean, block):
         d = len(own.mean)
         check_mean(mean, d, True)
-        kept = kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else d
-        check_basis(block, d, min(d, kept + N_PROBES))
+        check_basis(block, d, min(d, (_kept(estimator, d) or d) + N_PROBES))
         return {"message": products_of(own, mean, block)}
 
     task = Task(products, n_rounds, fixed=0, reads=MOMENTS, parts=_names_of_products)

@@ -245,17 +245,13 @@ class Answer:
 
     def check_squares(self, mean: Any, squares: float, dtype: Any = None) -> None:
         """Leave the site out if its values would overflow in those of all sites."""
-        if are_too_large(mean, squares, self.dtype if dtype is None else np.dtype(dtype)):
-            with np.errstate(over="ignore"):
-                largest = max(float(np.square(mean).sum()), squares)
-            raise self.refused(f"values that are too large: mean squares of {largest:.1e} per row")
+        size = too_large(mean, squares, self.dtype if dtype is None else np.dtype(dtype))
+        if size is not None:
+            raise self.refused(f"values that are too large: mean squares of {size:.1e} per row")
 
-    def n_rows(self, count: float) -> tuple[int, int]:
+    def n_rows(self, count: float) -> list[int]:
         """How many weighted rows there are, and stand for; without weights both are their count."""
-        if "rows" not in self.arrays:
-            return (max(1, round(count)),) * 2
-        weighted, stood_for = self.whole("rows", 2)
-        return weighted, stood_for
+        return self.whole("rows", 2) if "rows" in self.arrays else [max(1, round(count))] * 2
 
     def whole(self, name: str, n: int) -> list[int]:
         """Whole numbers of rows, or of what is as many."""
@@ -267,12 +263,16 @@ class Answer:
         return list(map(int, found))
 
 
-def are_too_large(mean: Any, squares: float, dtype: np.dtype) -> bool:
-    """Whether values with such a mean and mean squares would overflow in those of all sites."""
+def too_large(mean: Any, squares: float, dtype: np.dtype) -> float | None:
+    """Mean squares of values, by their mean or in all, that would overflow in those of all sites.
+
+    None of values that would not.
+    """
     with np.errstate(over="ignore"):
         of_mean = float(np.square(mean).sum())
     largest = _LARGEST_SQUARE[dtype.name]
-    return not (of_mean <= _MEAN_SHARE * largest and squares <= largest)
+    fits = of_mean <= _MEAN_SHARE * largest and squares <= largest
+    return None if fits else max(of_mean, squares)
 
 
 # -------------------------------------------------------------------- messages as files

@@ -13,15 +13,6 @@ from typing import Any
 import numpy as np
 
 from .. import communication, federated, privacy, rounds, streaming, summary, tracking, vertical
-from ..federated import (
-    AvailablePairs,
-    DistributedPCA,
-    FederatedPCA,
-    FederatedScaler,
-    OnlineDistributedPCA,
-    TruncatedDistributedPCA,
-)
-from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA, FederatedSubspaceTracker
 from ._messages import Message, shown
 from ._site_policy import RefusedError
 
@@ -128,17 +119,17 @@ FIRST_KINDS = (
 )
 # Parameters of a process, and those that play no part over a network, also of what an estimator is
 # made of. The file of a ledger is the site's own.
-_OF_A_PROCESS = {"clients", "feature_groups", "ledger", "n_clients", "n_jobs", "random_state"}
+_OF_A_PROCESS = {*_OWN, "random_state"}
 # Those that no task of a site reads, by class. Each other one must be the same, new ones included.
 _OF_THE_SERVER: dict[type, set[str]] = {
-    FederatedPCA: {"merge"},  # but what it asks of a summary
-    TruncatedDistributedPCA: {"n_components"},
-    DistributedPCA: {"n_components"},
-    FederatedPowerPCA: {"acceleration", "init", "tol"},
-    FederatedHeteroscedasticPCA: {"tol"},
-    FederatedScaler: {"copy", "with_mean", "with_std"},
-    OnlineDistributedPCA: {"average", "weighting"},
-    FederatedSubspaceTracker: {
+    federated.FederatedPCA: {"merge"},  # but what it asks of a summary
+    federated.TruncatedDistributedPCA: {"n_components"},
+    federated.DistributedPCA: {"n_components"},
+    rounds.FederatedPowerPCA: {"acceleration", "init", "tol"},
+    rounds.FederatedHeteroscedasticPCA: {"tol"},
+    federated.FederatedScaler: {"copy", "with_mean", "with_std"},
+    federated.OnlineDistributedPCA: {"average", "weighting"},
+    rounds.FederatedSubspaceTracker: {
         *("detect_changes", "fill", "forgetting_factor"),
         *("half_life", "init__n_rows", "store_subspaces"),
     },
@@ -198,7 +189,7 @@ def parameters_of(estimator: Any) -> dict[str, str]:
             if len(text) > _LONGEST:
                 text = f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
             found[name] = text
-    if isinstance(estimator, FederatedPCA):
+    if isinstance(estimator, federated.FederatedPCA):
         found["directions of its merge"] = _text(estimator._directions_needed())
     return found
 
@@ -208,11 +199,11 @@ def _of_the_server(estimator: Any, secure: bool) -> set[str]:
     found = set[str]().union(
         *(names for kind, names in _OF_THE_SERVER.items() if isinstance(estimator, kind))
     )
-    if isinstance(getattr(estimator, "missing", None), AvailablePairs):
+    if isinstance(getattr(estimator, "missing", None), federated.AvailablePairs):
         return set(parameters_of(estimator)) - {"missing"}
-    if isinstance(estimator, DistributedPCA) and not secure:
+    if isinstance(estimator, federated.DistributedPCA) and not secure:
         found |= {"partial_out", "scale"}
-    if isinstance(estimator, OnlineDistributedPCA) and secure:
+    if isinstance(estimator, federated.OnlineDistributedPCA) and secure:
         found -= {"weighting"}
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
 from ..communication import _channel as channel
-from ._messages import Answer, are_too_large
+from ._messages import Answer, too_large
 from ._questions import BEGINNINGS, RefusedError, Task
 
 
@@ -181,7 +181,7 @@ class Bounds(NamedTuple):
 
         An error where sums of such rows would overflow in the dtype, if that is given.
         """
-        if dtype is not None and are_too_large(mean, float(np.sum(scatter)) / count, dtype):
+        if dtype is not None and too_large(mean, float(np.sum(scatter)) / count, dtype) is not None:
             raise RefusedError("values that are too large")
         n, *found = channel.exponents_of(np.hstack([count, mean, scatter]))
         return cls(int(n), d, *np.split(np.array(found), 2))

@@ -140,12 +140,11 @@ class Sites:
             try:
                 answer = self._open(node, replies.get(node), question.config["nonce"])
                 value = read(answer)
-                account = _spent_of(answer) if spent else None
+                account = {answer.site: _spent_of(answer)} if spent else {}
                 described = answer.config.get("dtype"), answer.config.get("columns")
                 if (answer.site, *described) != self._described.get(node):
                     self._pin(node, answer)
-                if account is not None:
-                    self.spent[answer.site] = account
+                self.spent |= account
                 values[node] = value
                 if value is not _OVER:
                     answers[node] = answer

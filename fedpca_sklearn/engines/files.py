@@ -437,11 +437,8 @@ class _State:
         if not self.path.exists():
             return
         letter, _ = read_letter(self.path)
-        self.known, arrays = letter.about, dict(letter.message.arrays)
-        self.records, self.sent = self.known.pop("records"), arrays.pop("").data
-        for name, array in arrays.items():  # of an older release
-            record, _, key = name.partition("/")
-            self.records[record][key] = array.data
+        self.known, self.sent = letter.about, letter.message.arrays[""].data
+        self.records = self.known.pop("records")
 
     def check(self, about: dict[str, Any], rows: Any) -> None:
         """Raise unless a question is the next one about the rows and the estimator of the run."""
