@@ -192,9 +192,9 @@ def received(
     return found
 
 
-def value_sent(name: str, value: Any) -> dict[str, np.ndarray]:
-    """A summary, or moments, as a site sends it."""
-    return {name: np.frombuffer(value.to_bytes(), np.uint8)}
+def value_sent(name: str, value: Any, X: Any = None, weight: Any = None) -> dict[str, np.ndarray]:
+    """A summary, or moments, as a site sends it, with the number of rows that have weights."""
+    return {name: np.frombuffer(value.to_bytes(), np.uint8)} | rows_sent(X, weight)
 
 
 def value_received(answer: Answer, name: str, read: Callable[[np.ndarray], Any], what: str) -> Any:

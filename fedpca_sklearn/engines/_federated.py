@@ -84,7 +84,7 @@ def _(estimator: FederatedPCA) -> dict[str, Task]:
 
     def summary(site, X, *, weight, columns):
         found = summary_of(site, X, weight, columns)
-        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
+        return shared.value_sent("summary", found, X, weight)
 
     if isinstance(estimator.missing, ConditionalFill):
         return fill_tasks(estimator, summary_of)
@@ -155,7 +155,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
 def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
     def summary(site, X, *, weight):
         found = local_message(site, X, weight, estimator.local_threshold)
-        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
+        return shared.value_sent("summary", found, X, weight)
 
     return {"summary": Task(summary, reads="summary")}
 
@@ -494,7 +494,7 @@ def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
     def space(site, X, *, weight):
         found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
-        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
+        return shared.value_sent("summary", found, X, weight)
 
     def moments(site, own, basis):
         d = len(own.mean)

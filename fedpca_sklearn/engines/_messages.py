@@ -139,14 +139,10 @@ def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:
 
 def sizes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Shapes, bytes and hash of arrays as they travel, for a log; what another party announces."""
-    digest, n_bytes = hashlib.sha256(), 0
-    shapes: dict[str, list[int]] = {}
-    for name in sorted(arrays):
-        digest.update(arrays[name].data)
-        n_bytes += len(arrays[name].data)
-        if len(shapes) < _LISTED:
-            shapes[shown(name)[:_LISTED]] = [int(n) for n in arrays[name].shape[:_LISTED]]
-    return {"shapes": shapes, "bytes": n_bytes, "sha256": digest.hexdigest()}
+    listed = [(shown(name)[:_LISTED], arrays[name]) for name in sorted(arrays)]
+    shapes = {name: [int(n) for n in a.shape[:_LISTED]] for name, a in listed[:_LISTED]}
+    data = b"".join(array.data for _, array in listed)
+    return {"shapes": shapes, "bytes": len(data), "sha256": digest_of(data)}
 
 
 def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> np.ndarray:

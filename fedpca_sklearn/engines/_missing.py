@@ -64,10 +64,8 @@ def pair_tasks() -> dict[str, Task]:
 
     def pairs(site, X, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)
-        moments = PairMoments.from_rows(X, sample_weight=weight)
-        return shared.value_sent("pairs", moments._replace(feature_names=None)) | shared.rows_sent(
-            X, weight
-        )
+        moments = PairMoments.from_rows(X, sample_weight=weight)._replace(feature_names=None)
+        return shared.value_sent("pairs", moments, X, weight)
 
     return shared.one_message("pairs", pairs, reads=PAIRED, missing=True)
 
@@ -113,7 +111,7 @@ def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> dict[str, Task]
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
         found = summary_of(site, filled_rows(X, query), weight, columns)
         found = with_covariance(found, X, weight, query)
-        return shared.value_sent("summary", found) | shared.rows_sent(X, weight)
+        return shared.value_sent("summary", found, X, weight)
 
     times = estimator.missing.n_rounds + 1
     models = Given("models that fill rows", lambda model, sums: [model, sums], times)

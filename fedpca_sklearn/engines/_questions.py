@@ -211,8 +211,7 @@ def count_question(
     run, asked = dict(context.state.get(RUN, {})), dict(context.state.get(ASKED, {}))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run, asked = {"id": str(context.run_id)}, {}
-    task = tasks[kind]
-    last = run.get("number")
+    task, last = tasks[kind], run.get("number")
     if batch is not None and task.begins and (last is None or batch == last + 1):
         run = {name: kept for name, kept in run.items() if not name.startswith("given batch ")}
         run |= {"number": batch, "batch": 0}  # a run starts with any batch

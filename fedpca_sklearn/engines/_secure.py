@@ -267,11 +267,9 @@ class Grid:
         lost = 0 if self.size is None else max(int(np.max(self.exponent - self.size)), 0)
         if bits + lost <= room or bits >= room:
             return [(self.exponent, min(bits + lost, max(room, bits)))]
-        found, exponent, gain = [], self.exponent, room - 1 - _HIDING - 1
-        for _ in range(min(1 + -(-(bits + lost - room) // gain), _MOST_WORDS)):
-            found.append((exponent, room - 1))
-            exponent = exponent - gain
-        return found
+        gain = room - 1 - _HIDING - 1
+        n_words = min(1 + -(-(bits + lost - room) // gain), _MOST_WORDS)
+        return [(self.exponent - i * gain, room - 1) for i in range(n_words)]
 
     def encode(self, numbers: Any, bits: int, n_sites: int, question: bytes) -> np.ndarray:
         """Words modulo 2^64, rounded at random by the numbers and the question.

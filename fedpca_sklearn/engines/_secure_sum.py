@@ -126,9 +126,8 @@ class SiteSums:
         boxes = [sealed(k, session, at, to, shares[to]) if k else b"" for to, k in enumerate(keys)]
         secret, all_bounds = own["mask_secret"], common.vector.tobytes()
         about = {"at": at, "threshold": threshold, "session": session, "bounds": all_bounds}
-        secrets = {"seed": seed, "mask_secret": secret, "keys": keys}
-        secrets["own_shares"] = list(shares[at])
-        _keep(context, "masked", mask_keys=mask_keys, **about, **secrets)
+        secrets = {"seed": seed, "mask_secret": secret, "own_shares": list(shares[at])}
+        _keep(context, "masked", mask_keys=mask_keys, keys=keys, **about, **secrets)
         signed = b""
         if self.secure.identity is not None:
             signed = signature(self.secure.identity(context.given)[0], session, at)
@@ -314,8 +313,7 @@ class Session:
             bounds = list(map(sites.announced.__getitem__, keys))
             config = {"mask_keys": self.mask_keys, "box_keys": self.box_keys, "bounds": bounds}
             config["threshold"] = self.threshold
-            asked = dict.fromkeys(keys, config)
-            shared = sites.ask(SHARES, partial(_boxes_in, n), configs=asked)
+            shared = sites.ask(SHARES, partial(_boxes_in, n), configs=dict.fromkeys(keys, config))
             if len(shared) == n:
                 break
             keys = {}

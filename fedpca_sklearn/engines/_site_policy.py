@@ -297,7 +297,7 @@ class Site:
     def _charge(self, mechanism: Mechanism, mu2: float) -> None:
         """Write a release to the ledger, on the disk when this returns."""
         owner, ledger = self.policy.owner_of(mechanism), mechanism.ledger
-        spent = 0.0 if self.policy.log is None else self.policy.log.mu2
+        spent = 0.0 if self.policy.log is None else self.policy.log.tally.mu2
         if spent and ledger._total(ACCOUNT) < spent * (1 - ROUNDING):
             raise RefusedError("the ledger of the site holds less than its log says was spent")
         try:
@@ -342,14 +342,15 @@ def check_trust(mechanism: Mechanism, secure: Any = None) -> None:
             "trust='sum' over a network needs secure sums: here the server sees the message of "
             f"each site, which has a part of the noise only, got {mechanism!r}."
         )
-    if secure is not None:
-        mechanism.refuse_searches("secure sums have one norm and centre for all sites")
-    if secure is not None and mechanism.noise is None:
+    if secure is None:
+        return
+    mechanism.refuse_searches("secure sums have one norm and centre for all sites")
+    if mechanism.noise is None:
         raise ValueError(
             "a mechanism over secure sums needs noise that survives integers: "
             f"noise=DiscreteGaussian(), got {mechanism!r}."
         )
-    if secure is not None and mechanism.trust == "sum" and secure.restarts:
+    if mechanism.trust == "sum" and secure.restarts:
         raise ValueError(
             "trust='sum' needs SecureAggregation(restarts=0): two sums with and without a site "
             f"tell its message with its part of the noise only, got restarts={secure.restarts}."
@@ -428,12 +429,7 @@ class SiteLog:
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.path.realpath(os.fspath(path))
-        self._tally = Tally()
-
-    @property
-    def mu2(self) -> float:
-        """Largest account of privacy that an answer stated, as far as the log was read."""
-        return self._tally.mu2
+        self.tally = Tally()
 
     def write(self, entry: dict[str, Any], check: Callable[[Tally], None] | None = None) -> int:
         """Add a line, on the disk when this returns, and return its number.
@@ -461,17 +457,17 @@ class SiteLog:
             if len(line) > LONGEST:
                 raise SiteLogError(f"a line of {len(line)} bytes is too long for a log")
             append_flushed(file, line, tally.size, self.path)
-            self._tally = tally.after(line, json.loads(line))
+            self.tally = tally.after(line, json.loads(line))
             self._write_head()
         return entry["line"]
 
-    def read(self, seen: Callable[[dict[str, Any]], None] | None = None) -> Tally:
+    def read(self, after: Callable[..., Tally] = Tally.after) -> Tally:
         """Check the whole log, a line at a time; nothing is changed.
 
         Parameters
         ----------
-        seen : callable or None
-            Called with each line that continues the chain.
+        after : callable
+            As `Tally.after`, of each line that continues the chain.
 
         Returns
         -------
@@ -484,7 +480,7 @@ class SiteLog:
             Where the lines stop to be what was written.
         """
         with open(self.path, "rb") as file:
-            tally = self._read(file, Tally(), seen)
+            tally = self._read(file, Tally(), after)
             rest = os.fstat(file.fileno()).st_size - tally.size
         if rest:
             raise self._error(f"ends in {rest} bytes of a line that is cut off")
@@ -493,30 +489,21 @@ class SiteLog:
 
     def _whole(self, file: int) -> Tally:
         """What the log holds, checked, without what a crash left of a line that was not written."""
-        if not self._tally.size and not os.fstat(file).st_size and not os.path.exists(self._head):
+        if not self.tally.size and not os.fstat(file).st_size and not os.path.exists(self._head):
             self._write_head()
         with os.fdopen(os.dup(file), "rb") as stream:
-            tally = self._read(stream, self._tally)
+            tally = self._read(stream, self.tally)
         self._check_head(tally)
         os.ftruncate(file, tally.size)  # no answer went out on what is not whole
         os.lseek(file, 0, os.SEEK_END)
-        self._tally = tally
+        self.tally = tally
         return tally
 
-    def _read(
-        self, stream: Any, tally: Tally, seen: Callable[[dict[str, Any]], None] | None = None
-    ) -> Tally:
+    def _read(self, stream: Any, tally: Tally, after: Callable[..., Tally] = Tally.after) -> Tally:
         """Go on with the lines after a tally."""
         if os.fstat(stream.fileno()).st_size < tally.size:
             raise self._error(f"is shorter than the {tally.size} bytes that it had")
         stream.seek(tally.size)
-
-        def after(tally: Tally, line: bytes, entry: dict[str, Any]) -> Tally:
-            tally = tally.after(line, entry)
-            if seen is not None:
-                seen(entry)
-            return tally
-
         return followed(stream, tally, after, self._error)
 
     # ---------------------------------------------------------------- the head
@@ -526,7 +513,7 @@ class SiteLog:
         return self.path + _HEAD
 
     def _write_head(self) -> None:
-        write_bytes(self._head, f"{self._tally.n_lines} {self._tally.chain}\n".encode())
+        write_bytes(self._head, f"{self.tally.n_lines} {self.tally.chain}\n".encode())
         sync_folder(self._head)
 
     def _check_head(self, tally: Tally) -> None:
@@ -569,11 +556,11 @@ def audit(path: str | os.PathLike) -> tuple[str, bool]:
     """
     days: dict[str, Counter[str]] = defaultdict(Counter)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
-    reasons, spent, n_lines, n_bytes = Counter[str](), list[str](), 0, 0
+    reasons, spent, n_bytes, tally = Counter[str](), list[str](), 0, Tally()
 
-    def seen(line: dict[str, Any]) -> None:
-        nonlocal n_lines, n_bytes
-        event = line["event"]
+    def after(before: Tally, written: bytes, line: dict[str, Any]) -> Tally:
+        nonlocal n_bytes, tally
+        now, event = before.after(written, line), line["event"]
         # one that was refused before it was read has no line of its own
         events = [event] if event != "refusal" or "of" in line else ["question", event]
         kind = f"{_printable(line.get('estimator', '?'))}, {_printable(line.get('kind', '?'))}"
@@ -586,13 +573,14 @@ def audit(path: str | os.PathLike) -> tuple[str, bool]:
         if "epsilon" in line:
             epsilon, delta = float(line["epsilon"]), float(line["delta"])
             spent[:] = [f"spent in all: epsilon {epsilon:.6g}, delta {delta:g}"]
-        n_lines += 1
+        tally = now
+        return now
 
     try:
-        SiteLog(path).read(seen)
-        verdict, whole = f"{n_lines} lines, the chain is whole", True
+        SiteLog(path).read(after)
+        verdict, whole = f"{tally.n_lines} lines, the chain is whole", True
     except SiteLogError as error:
-        verdict, whole = f"NOT WHOLE after {n_lines} lines: {_printable(str(error))}", False
+        verdict, whole = f"NOT WHOLE after {tally.n_lines} lines: {_printable(str(error))}", False
     counted = (
         f"{title}  {n['question']} questions, {n['answer']} answered, {n['refusal']} refused"
         for title, n in (*days.items(), *sorted(kinds.items()))
