@@ -194,8 +194,10 @@ class ColumnRounds(shared.Rounds):
         Rows that kernels are computed against.
     """
 
-    def __init__(self, sites: Sites):
+    def __init__(self, sites: Sites, estimator: Any):
         super().__init__(sites)
+        estimator.communication_ = sites.log
+        self.rng = check_random_state(estimator.random_state)
         self.keys, self.left_out, self.groups = match(sites)
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
@@ -374,10 +376,9 @@ def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
-    rounds = ColumnRounds(sites)
+    rounds = ColumnRounds(sites, estimator)
     n, d = len(rounds.keys), rounds.n_features
     check_at_most_features(estimator.n_components, d)
-    rounds.rng = check_random_state(estimator.random_state)
     rank = min(estimator.n_components, n)
     agreed = estimator._method().left_vectors(rounds, rounds.clients, rank)
     parts = Parts.of(rounds, agreed.vectors[0])
@@ -387,7 +388,6 @@ def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
     if turn is not None:
         V = turn.T @ parts.V
         total = along_parts(total, V @ V.T, V, turn.T @ parts.scores)
-    estimator.communication_ = sites.log
     estimator._show(total, agreed, rounds.groups, n)
     return noted(estimator, rounds)
 
@@ -572,10 +572,9 @@ class ScoresAtSites:
 
 @fit_estimator.register
 def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedKernelPCA:
-    rounds = ColumnRounds(sites)
+    rounds = ColumnRounds(sites, estimator)
     n, d = len(rounds.keys), rounds.n_features
     rounds.more = (d,)
-    rounds.rng = check_random_state(estimator.random_state)
     estimator._choose_landmarks(n, rounds)
     rounds.landmarks = estimator.landmarks_
     X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
@@ -583,7 +582,6 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
         SiteKernel(columns, X[0, :0], X[:, :0], kernel)
         for columns, kernel in zip(rounds.groups, estimator._kernels(rounds.groups), strict=True)
     ]
-    estimator.communication_ = sites.log
 
     def linear(vectors: list[np.ndarray], known: np.ndarray, *how: bool) -> LinearScores:
         """Scores by combinations of the columns of all sites."""

@@ -12,7 +12,6 @@ import numpy as np
 from .._base.batches import RowBuffer
 from .._base.block_transformer import Stream
 from .._base.fitted import LEARNT, Learnt
-from .._kernels.observed import fitted_numbers
 from .._kernels.row_moments import RowMoments, RowsAtHand, SiteMoments
 from .._kernels.too_large import check_squares
 from .._validation.checks import check_at_most_features
@@ -33,7 +32,7 @@ from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import known_thresholds
-from ..tracking._stmiss import Filled, State, fill, misfits, residuals
+from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import Rounds, partial_fit_estimator, refuse_channel, secure_work, site_work
 from ._messages import Answer
@@ -209,9 +208,7 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
         return added(Moments(), filled.rows[filled.counts])
 
     def misfit(Y, by, filled):
-        left = residuals(by.state, Y, filled)
-        known = fitted_numbers(~np.isnan(Y), by.basis, by.ridge)
-        return added(Misfits(), misfits(left, Y - by.mean, known))
+        return added(Misfits(), tracker._misfits(by.state, Y, filled))
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -400,9 +397,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
         if isinstance(self.sites, SecureSums):
-            found = self.sites.sum("filled", {"count": (1,)}, batch.number, *arrays)
-            (count,) = found["count"]
-            return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
+            found = self.sites.sum("filled", {"count": (1,)}, batch.number, *arrays)["count"]
+            return round(min(max(float(found[0]), 0.0), len(batch)))  # whatever a site sends
 
         def read(answer: Answer) -> int:
             (count,) = answer.array("count", (1,))
@@ -461,9 +457,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
 
     def _fill(self, state: State, Y: Any) -> Any:
         self.n_fills += not self.alone
-        time = "alone" if self.alone else self.n_fills
         new = Model(state.mean, state.basis, self._ridge_of(state))
-        model = self._once(("model", time), lambda: new)
+        model = self.given.setdefault("alone" if self.alone else self.n_fills, new)
         rows, limits = Y.clean.arrays
         models = rows, *model.arrays, limits
         return replace(Y, models=models, counts=np.ones(self._counting(Y, models), dtype=bool))

@@ -269,21 +269,19 @@ class _Letters(Carrier):
     def nonce(self) -> str:
         """Of the study's own seed: taken up again, it asks the same."""
         self._n_nonces += 1
-        text = str(self._n_nonces).encode()
-        return hmac.new(self.study._seed, text, "sha256").hexdigest()[:32]
+        return hmac.new(self.study._seed, b"%d" % self._n_nonces, "sha256").hexdigest()[:32]
 
     def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
         self._turn += 1
         for node, question in questions.items():
             self._ask(node, question)
-        there = {node: self._found(node) for node in questions}
+        there: dict[int, Any] = {node: self._found(node) for node in questions}
         study = self.study
         study.awaited = [self._path(n, "answer") for n, found in there.items() if found is None]
         if study.awaited:
             raise AnswersAwaited
-        found = {node: reply for node, reply in there.items() if reply is not None}
-        self._after |= {study.sites[node - 1]: digest for node, (_, digest) in found.items()}
-        return {node: message for node, (message, _) in found.items()}
+        self._after |= {study.sites[node - 1]: digest for node, (_, digest) in there.items()}
+        return {node: message for node, (message, _) in there.items()}
 
     def _path(self, node: int, what: str) -> Path:
         return self.study.folder / f"{self._turn:04}.{self.study.sites[node - 1]}.{what}"
