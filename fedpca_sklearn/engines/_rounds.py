@@ -99,9 +99,8 @@ def of_query(
     by_place = partial(Parameter, kind=Parameter.POSITIONAL_OR_KEYWORD)
     takes = [*map(by_place, ("site", "own", *names)), Parameter("who", Parameter.KEYWORD_ONLY)]
     work.__signature__ = Signature(takes)  # type: ignore[attr-defined]
-    return Task(
-        work, times, reads=MOMENTS, **{"parts": partial(shared.names_in, query.parts), **task}
-    )
+    task.setdefault("parts", partial(shared.names_in, query.parts))
+    return Task(work, times, reads=MOMENTS, **task)
 
 
 @site_work.register
