@@ -24,7 +24,6 @@ every_mechanism = pytest.mark.parametrize("kind", EVERY)
 every_trust = pytest.mark.parametrize("trust", ["client", "sum"])
 every_container = pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 GRID = [(e, d) for e in (0.01, 0.1, 1.0, 4.0, 30.0) for d in (1e-10, 1e-5, 0.05, 0.5)]
-every_budget = pytest.mark.parametrize(("epsilon", "delta"), GRID)
 # small data: what is released is mostly noise
 mostly_noise = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 near_bounds = pytest.mark.filterwarnings("ignore::fedpca_sklearn.privacy.PrivacyBoundWarning")

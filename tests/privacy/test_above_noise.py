@@ -72,10 +72,10 @@ def counted(variances, rng, monkeypatch, n_clients):
     ("d", "level", "n_clients", "draws", "least"),
     [
         *[(d, level, 1, 100, 0.9) for d in (20, 50) for level in (0.0, 5.0)],
-        *[pytest.param(200, level, 1, 200, 0.9, marks=pytest.mark.slow) for level in (0.0, 5.0)],
+        *[pytest.param(200, level, 1, 100, 0.9, marks=pytest.mark.slow) for level in (0.0, 5.0)],
         # the bound of a sum of releases is up to a quarter too large, so that fewer are named
         *[(50, level, k, 60, 0.85) for k, level in ((2, 0.0), (8, 1.5), (2, 5.0))],
-        *[(d, None, k, 100, None) for d, k in ((20, 4), (60, 1))],
+        *[(d, None, k, 60, None) for d, k in ((20, 4), (60, 1))],
     ],
 )
 def test_few_false_components_are_named_and_most_true_ones(
@@ -106,7 +106,7 @@ def test_few_false_components_are_named_and_most_true_ones(
 )
 def test_the_noise_of_a_far_mean_is_no_component_and_hides_none(d, distance, center):
     """Rows about a mean far from the centre that was given, varying along one axis or none."""
-    draws, named, true, false = 60, 0, 0, 0
+    draws, named, true, false = 40, 0, 0, 0
     mechanism = AnalyzeGauss(1.0, 1e-5, row_norm=10.0, center=[center] * d, mean="private")
     for seed in range(draws):
         rng = np.random.default_rng(seed)
@@ -122,7 +122,7 @@ def test_the_noise_of_a_far_mean_is_no_component_and_hides_none(d, distance, cen
         named += cosines[0] > 0.7 and above > 0
     assert false / (2 * draws) <= 0.05
     assert named >= 0.9 * true
-    assert true > 0.3 * draws
+    assert true > 0.25 * draws
 
 
 def noise_matrix(rng, d):

@@ -10,8 +10,6 @@ import math
 import os
 import pickle
 import re
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -387,35 +385,22 @@ def test_a_file_has_one_writer_at_a_time(tmp_path):
     writer.join()
 
 
-def test_a_crash_while_noise_is_drawn_is_spent(ledger):
-    """A process that is killed at its first random number."""
-    code = (
-        "import os, numpy as np, fedpca_sklearn as f\n"
-        "f.FederatedPCA, f.AnalyzeGauss  # scipy draws numbers when it is imported\n"
-        "np.random.default_rng = lambda *a: os._exit(9)\n"
-        f"m = f.AnalyzeGauss(1.0, 1e-5, 3.0, ledger=f.PrivacyLedger({ledger.path!r}))\n"
-        "f.FederatedPCA(1, mechanism=m).fit(np.eye(4), clients=['a'] * 4)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
-    again(model(ledger=ledger), clients=ONE)
-
-
-@pytest.mark.parametrize("cut", range(1, 260, 7))
-def test_a_line_that_was_cut_off_is_spent_or_refuses(ledger, cut):
+def test_a_line_that_was_cut_off_is_spent_or_refuses(ledger):
     """Never more than the two releases of the budget, wherever the crash was."""
     pca = model(1, n_releases=2, ledger=ledger)
     pca.fit(rows(), clients=ONE).fit(rows(), clients=ONE)
-    last = Path(ledger.path).read_bytes().splitlines(keepends=True)[-1]
-    cut = min(cut, len(last) - 1)
-    os.truncate(ledger.path, os.path.getsize(ledger.path) - cut)
-    fresh = PrivacyLedger(ledger.path)
-    readable = b'"time"' in last[:-cut] or last[:-cut].count(b", ") >= 2
-    with pytest.raises(ValueError, match="no budget left" if readable else "cut off") as caught:
-        model(1, n_releases=2, ledger=fresh).fit(rows(), clients=ONE)
-    assert isinstance(caught.value, PrivacyBudgetError) == readable
-    if readable:  # what is there now is whole
-        assert [line["id"] for line in lines_of(ledger)] == [1, 2]
-        assert_spent(PrivacyLedger(ledger.path).spent(1e-5)["a"])
+    whole = Path(ledger.path).read_bytes()
+    last = whole.splitlines(keepends=True)[-1]
+    for cut in {*range(1, len(last), 9), len(last) - 1}:
+        Path(ledger.path).write_bytes(whole[:-cut])
+        fresh = PrivacyLedger(ledger.path)
+        readable = b'"time"' in last[:-cut] or last[:-cut].count(b", ") >= 2
+        with pytest.raises(ValueError, match="no budget left" if readable else "cut off") as caught:
+            model(1, n_releases=2, ledger=fresh).fit(rows(), clients=ONE)
+        assert isinstance(caught.value, PrivacyBudgetError) == readable, cut
+        if readable:  # what is there now is whole
+            assert [line["id"] for line in lines_of(ledger)] == [1, 2]
+            assert_spent(PrivacyLedger(ledger.path).spent(1e-5)["a"])
 
 
 TAMPERINGS = {

@@ -47,7 +47,7 @@ def scaler_of(mechanism, n_clients=1, **options):
 entries = st.one_of(st.floats(-1e5, 1e5), st.sampled_from([0.0, 1e-3, -1e4, 1e300, -1e300, 5e-324]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(entries, entries, entries), min_size=3, max_size=3),
     st.lists(st.floats(1e-3, 1e4), min_size=3, max_size=3),
