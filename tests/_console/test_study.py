@@ -157,20 +157,15 @@ def test_without_a_site(ask, run):
 
 # -------------------------------------------------------------------- processes that are killed
 
-PROTOCOLS = {
-    "moments": "FederatedPCA(3)",
-    "rounds": "FederatedPowerPCA(3, n_rounds=1, tol=0.0, random_state=0)",
-    "triangles": "DistributedPCA(3)",
-    "steps": "OnlineDistributedPCA(3)",
-}
+ROUNDS = "FederatedPowerPCA(3, n_rounds=1, tol=0.0, random_state=0)"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
+@pytest.mark.parametrize("estimator", [ROUNDS, "OnlineDistributedPCA(3)"])
+def test_sites_whose_processes_are_killed(estimator, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    parts = {f"site{i}": rng.standard_normal((40, 6)) * [6, 5, 4, 3, 2, 1] for i in range(5)}
+    parts = {f"site{i}": rng.standard_normal((40, 6)) * [6, 5, 4, 3, 2, 1] for i in range(3)}
     for name, rows in parts.items():
         np.save(f"{name}.npy", rows)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -183,21 +178,21 @@ def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
             running.join()
         return running.exitcode
 
-    assert process("ask", "killed", PROTOCOLS[protocol], "--sites", ",".join(parts)) == 0
+    assert process("ask", "killed", estimator, "--sites", ",".join(parts)) == 0
     killed = 0
     while Study("killed").next() is None:
         killed += process("next", "killed", killed_after=rng.uniform(0, 0.1)) < 0
         for path in sorted(Path("killed").glob("*.question")):
             out = path.with_suffix(".answer")
             answer = ("answer", path, f"{path.stem[5:]}.npy", "-o", out)
-            if not out.exists() and rng.random() < 0.3:
+            if not out.exists() and rng.random() < 0.5:
                 killed += process(*answer, killed_after=rng.uniform(0, 0.1)) < 0
             if not out.exists():
                 assert process(*answer) == 0
         assert process("next", "killed") == 0
     assert killed
     killed = Subspace.load("killed/model.subspace")
-    Study.begin("whole", constructed(PROTOCOLS[protocol]), list(parts))
+    Study.begin("whole", constructed(estimator), list(parts))
     while Study("whole").next() is None:
         for path in sorted(Path("whole").glob("*.question")):
             out, name = path.with_suffix(".answer"), path.stem[5:]
@@ -207,7 +202,3 @@ def test_five_sites_whose_processes_are_killed(protocol, tmp_path, monkeypatch):
     whole = Subspace.load("whole/model.subspace")
     assert_array_equal(killed.components, whole.components)
     assert_array_equal(killed.singular_values, whole.singular_values)
-    rows = np.concatenate(list(parts.values()))
-    if protocol in ("moments", "triangles"):
-        oracle = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)[:3]
-        assert_allclose(killed.singular_values[:3], oracle, rtol=1e-12)

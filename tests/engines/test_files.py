@@ -139,7 +139,7 @@ def undisturbed(tmp_path_factory):
     return fitted
 
 
-@settings(max_examples=20, deadline=None, phases=[Phase.generate])  # shrinking takes minutes
+@settings(max_examples=10, deadline=None, phases=[Phase.generate])  # shrinking takes minutes
 @given(data=st.data())
 def test_repeated_delayed_reordered_and_damaged_letters(data, undisturbed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")

@@ -353,7 +353,7 @@ def test_an_array_of_another_shape_is_not_copied():
 def test_changed_bytes_of_an_array_are_refused_or_an_array():
     rng = np.random.default_rng(0)
     data = Array(np.arange(12.0).reshape(3, 4)).data
-    for _ in range(3000):
+    for _ in range(1000):
         hostile = bytearray(data)
         i, n = rng.integers(128), rng.integers(3)
         hostile[i : i + n] = rng.integers(0, 256, int(rng.integers(3)), dtype=np.uint8).tobytes()
@@ -451,7 +451,7 @@ class HostileTransport:
         return self.draw(st.permutations(found))
 
 
-@settings(max_examples=80, phases=[Phase.generate])
+@settings(max_examples=40, phases=[Phase.generate])
 @given(data=st.data(), code=st.sampled_from(["FederatedPCA(3)", POWER_4]))
 def test_replies_that_are_lost_repeated_late_reordered_or_damaged(data, code):
     """The fit of the sites that are left, or an error that names those that are not."""
