@@ -40,7 +40,6 @@ from fedpca_sklearn import AnalyzeGauss, FederatedPCA, PairMoments, Subspace
 from fedpca_sklearn.__main__ import main
 from fedpca_sklearn._console._summaries import unlike_units
 from fedpca_sklearn.privacy import PrivateNorm
-from fedpca_sklearn.summary._adjusted import select_columns
 
 __all__ = ["run"]
 ADJUSTING = ["--scale", "--partial-out", "age"]
@@ -112,6 +111,7 @@ merge north.fed turned.fed -o x.fed | another order: 'weight' at position 0 | tu
 merge north.fed salt.fed -o x.fed | lacks 'age' and has 'salt' | --align
 merge north.fed nameless.fed -o x --align | nameless.fed: it has no names
 merge north.fed others.fed -o x --align | no column is in all of
+merge blind.fed salt.fed -o x --align | lacks the scatter of its columns
 merge north.fed -o x.fed --partial-out size | 'size' must be a column
 merge plain.fed -o x.fed -n 3 | n_components=3 must be at most 2 | was cut, and keeps 2 of 4
 merge north.fed -o x.fed -n few | 'n_components'
@@ -162,7 +162,7 @@ def odd_files(run, sites):
     site("others", X, list("abcd"))
     site("nameless", X[:, :2], None)
     cut = Subspace.from_rows(X, 2)
-    cut._replace(column_scatter=None).save("blind.fed")
+    cut._replace(column_scatter=None)._named(NAMES).save("blind.fed")
     PairMoments.from_rows(X).save("pairs.fed")
     printed(run, "merge", *sites[:2], "-o", "plain.fed", "-n", "2")
     printed(run, "merge", *sites, "-o", "adjusted.fed", "-n", "2", *ADJUSTING)
@@ -213,7 +213,7 @@ def test_a_command_that_is_none_exits_with_2(run, command, capsys):
 # ------------------------------------------------------------------------------ columns by name
 
 
-@pytest.mark.parametrize("n_components", [None, 4])
+@pytest.mark.parametrize("n_components", [None, 4, 2])
 def test_columns_that_some_sites_have_not_are_left_out_and_named(run, sites, n_components):
     more = np.column_stack([np.arange(15.0) ** 2, PARTS["south"][:, [3, 1, 2]]])
     site("south", more, ["salt", "pulse", "height", "weight"], n_components)
@@ -223,29 +223,12 @@ def test_columns_that_some_sites_have_not_are_left_out_and_named(run, sites, n_c
     assert "warning: south.fed has no 'age': left out of all.\n" in err
     merged = Subspace.load("model.fed")
     assert merged.feature_names == ("height", "weight", "pulse")
-    assert_is_of(merged, X[:, 1:])
     assert merged.sites == tuple(PARTS)
-
-
-def test_selected_columns_are_those_of_the_rows_and_their_scatter_is_exact_after_a_cut():
-    rows = np.random.default_rng(2).standard_normal((40, 7)) * np.arange(7, 0, -1) + 1e3
-    whole, cut = Subspace.from_rows(rows), Subspace.from_rows(rows, 2)
-    for chosen in ([4, 1], [6], [0, 3, 5], [6, 5, 4, 3, 2, 1, 0]):
-        assert_is_of(select_columns(whole, chosen), rows[:, chosen])
-        deviations = (rows - rows.mean(axis=0))[:, chosen]
-        for selected in (select_columns(whole, chosen), select_columns(cut, chosen)):
-            assert_allclose(selected.scatter, np.sum(deviations**2))
-            assert_allclose(selected.column_scatter, np.sum(deviations**2, axis=0))
-        V, s = selected.components, selected.singular_values
-        assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
-        left = np.linalg.eigvalsh(deviations.T @ deviations - (V.T * s**2) @ V)
-        assert left.min() > -1e-9  # below the rows
-    assert select_columns(Subspace.from_rows(rows[:3]), [0, 1, 2]).n_components == 2
-    assert select_columns(Subspace.empty(3), [1]).n_components == 0
-    blind = cut._replace(column_scatter=None)
-    with pytest.raises(ValueError, match="lacks the scatter of its columns"):
-        select_columns(blind, [0, 3])
-    assert select_columns(blind, [6, 5, 4, 3, 2, 1, 0]).scatter == cut.scatter
+    squares = np.sum((X - X.mean(axis=0))[:, 1:] ** 2, axis=0)
+    assert_allclose(merged.column_scatter, squares)
+    assert_allclose(merged.scatter, squares.sum())  # exact after a cut
+    if n_components != 2:
+        assert_is_of(merged, X[:, 1:])
 
 
 # ------------------------------------------------------------------------------ units

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console_helpers import X, as_csv, process_of, refused, run
+from console_helpers import X, as_csv, refused, run
 
 __all__ = ["run"]
 
@@ -109,16 +109,6 @@ def test_the_same_question_again_is_free_and_has_the_same_bytes(run, question, s
     assert "max_rounds=1" in refusal(run, question(1), "rows.csv", "-o", "d", *most)
 
 
-def test_several_processes_count_together(run, question):
-    calls = [[question(i), "rows.csv", "-o", f"{i}", "--max-rounds", "1"] for i in range(2)]
-    started = [process_of(["answer", *call], out=f"{i}.out") for i, call in enumerate(calls)]
-    for process in started:
-        process.join()
-    assert sorted(process.exitcode for process in started) == [0, 1]
-    printed = [Path(f"{i}.out").read_text() for i in range(2)]
-    assert sum("more than max_rounds=1 rounds" in out for out in printed) == 1
-
-
 # -------------------------------------------------------------------- the log
 
 
@@ -171,27 +161,3 @@ def test_without_a_log_nothing_is_answered(run, question, monkeypatch, where):
     message = refused(run, "answer", asked, "rows.csv", "-o", "a", *option)
     assert "cannot be written (" in message
     assert "nothing is answered without one, --log FILE says where it is" in message
-
-
-def test_a_log_that_was_changed_refuses_everything(run, question):
-    """A log that is not whole is cut by nobody."""
-
-    def command(number, log="site.log"):
-        return question(number), "rows.csv", "--log", log, "-o", f"{number}.answer"
-
-    assert run("answer", *command(0))[0] == 0
-    log, table = Path("site.log"), Path("rows.csv").read_bytes()
-    whole = log.read_bytes()
-    for number, (file, content) in enumerate(
-        [
-            ("site.log", whole.replace(b'"summary"', b'"summery"', 1)),
-            ("site.log", whole[: whole.index(b"\n") + 1]),
-            ("rows.csv", table),
-        ]
-    ):
-        Path(file).write_bytes(content)
-        why = refusal(run, *command(number + 1, file))
-        assert "the log of the site is not what was written" in why
-        assert Path(file).read_bytes() == content
-    log.write_bytes(whole)
-    assert run("answer", *command(4))[0] == 0

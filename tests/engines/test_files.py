@@ -22,7 +22,6 @@ from fedpca_sklearn import (
     AnalyzeGauss,
     FederatedPCA,
     FederatedPowerPCA,
-    FedPowerNoise,
     PrivacyLedger,
     Subspace,
     SubspaceMerge,
@@ -98,32 +97,6 @@ def test_sparse_rows_and_weights_by_files(tmp_path):
     }
     found = by_files(tmp_path, FederatedPCA(5), parts)
     assert_same(found, FederatedPCA(5).fit(np.repeat(X, weights, axis=0)))
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        FederatedPCA(2, mechanism=AnalyzeGauss(4.0, 1e-3, 60.0)),
-        FederatedPowerPCA(
-            2, n_rounds=3, tol=0.0, mechanism=FedPowerNoise(4.0, 1e-3, 60.0), random_state=0
-        ),
-    ],
-    ids=lambda e: type(e).__name__,
-)
-@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-def test_private_fits_by_files(estimator, tmp_path):
-    policies = {
-        site: SitePolicy(ledger=tmp_path / f"{site}.ledger", mechanism=estimator.mechanism)
-        for site in PARTS
-    }
-    found = by_files(tmp_path / "study", estimator, PARTS, policies)
-    assert found.privacy_spent_.epsilon == pytest.approx(4.0, rel=1e-9)
-    # what was asked is asked again: the answer that was written comes, and nothing is charged
-    before = {site: (tmp_path / f"{site}.ledger").read_bytes() for site in PARTS}
-    last = sorted((tmp_path / "study").glob("*.east.answer"))[-1]
-    answered(last, PARTS["east"], out=tmp_path / "again", policy=policies["east"])
-    assert (tmp_path / "again").read_bytes() == last.read_bytes()
-    assert before == {site: (tmp_path / f"{site}.ledger").read_bytes() for site in PARTS}
 
 
 # -------------------------------------------------------------------- what goes wrong
