@@ -38,12 +38,12 @@ SETTINGS = {
 }
 
 
-def federate(home, n_sites=2, seconds=90.0, app=APP, times=1):
-    """Run an app on sites of this machine and return what its server saved, a `Subspace`.
+def federate(home, n_sites=2, seconds=90.0, apps=(APP,)):
+    """Run apps on sites of this machine, and return what the server of each saved: a `Subspace`.
 
-    Flower keeps its files and the logs of the processes in ``home``, and so do the sites what they
-    have to remember. All processes are ended before this returns or raises, from ``seconds`` on at
-    the latest.
+    None of an app that saved nothing; the first one has to. Flower keeps its files and the logs of
+    the processes in ``home``, and so do the sites what they have to remember. All processes are
+    ended before this returns or raises, from ``seconds`` on at the latest.
     """
     home = Path(home)
     end = time.monotonic() + seconds
@@ -58,7 +58,7 @@ def federate(home, n_sites=2, seconds=90.0, app=APP, times=1):
     server, *ports = free_ports(1 + n_sites)
     link = f"127.0.0.1:{server}"
     (home / "config.toml").write_text(f'[superlink.lab]\naddress = "{link}"\ninsecure = true\n')
-    output = home / "digits.subspace"
+    outputs = [home / f"{number}.subspace" for number in range(len(apps))]
     with ExitStack() as stack:
 
         def start(log, *command, **more):
@@ -74,15 +74,15 @@ def federate(home, n_sites=2, seconds=90.0, app=APP, times=1):
             own.mkdir()
             arguments = *supernode.split(), "--node-config", config
             start(f"site{part}.log", *arguments, SITE_FOLDER=str(own))
-        config = f'output="{output}"'
-        for log in ["run.log", "second_run.log"][:times]:
-            run = start(log, "flwr", "run", str(app), "lab", "--stream", "-c", config)
+        for number, (app, output) in enumerate(zip(apps, outputs, strict=True)):
+            command = "flwr", "run", str(app), "lab", "--stream", "-c", f'output="{output}"'
+            run = start(f"run{number}.log", *command)
             while run.poll() is None and time.monotonic() < end:
                 time.sleep(0.2)
-    if not output.exists():
+    if not outputs[0].exists():
         logs = "\n".join(log.read_text() for log in sorted(home.glob("*.log")))
         raise RuntimeError(f"No result within {seconds:g} s:\n{logs}")
-    return Subspace.load(output)
+    return [Subspace.load(output) if output.exists() else None for output in outputs]
 
 
 @contextmanager
@@ -153,18 +153,13 @@ def draw(result, pooled, path):
     fig.savefig(path, dpi=90)
 
 
-def show_private():
-    """Run the private app twice, and show what the server and the auditors see."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        result = federate(home, app=APP / "private", times=2)
-        for log in ("run.log", "second_run.log"):
-            shown = ("epsilon", "no budget")
-            text = (home / log).read_text().splitlines()
-            print(
-                log, *[line for line in text if any(word in line for word in shown)][:1], sep=": "
-            )
-        whole = [main(["audit", str(home / f"site{part}" / "site.log")]) == 0 for part in range(2)]
+def show_private(home, result):
+    """Show what the server and the auditors see of the last two runs, those of the private app."""
+    for log in sorted(home.glob("run*.log"))[-2:]:
+        shown = ("epsilon", "no budget")
+        lines = [line for line in log.read_text().splitlines() if any(s in line for s in shown)]
+        print(log.name, *lines[:1], sep=": ")
+    whole = [main(["audit", str(log)]) == 0 for log in sorted(home.glob("site*/site.log"))]
     X = load_digits().data
     kept = ((X - X.mean(axis=0)) @ result.components.T).var(axis=0).sum()
     best = PCA(result.n_components).fit(X)
@@ -175,13 +170,15 @@ def show_private():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["private"]:
-        sys.exit(show_private())
+        with tempfile.TemporaryDirectory() as folder:
+            result, _ = federate(folder, apps=[APP / "private"] * 2)
+            sys.exit(show_private(Path(folder), result))
     began = time.monotonic()
     app = APP.joinpath(*sys.argv[1:])
     n_sites, seconds = (2, 90.0) if app == APP else (3, 300.0)
     with tempfile.TemporaryDirectory() as folder:
-        result = federate(folder, n_sites, seconds, app)
-        print((Path(folder) / "run.log").read_text())
+        (result,) = federate(folder, n_sites, seconds, [app])
+        print((Path(folder) / "run0.log").read_text())
     X = load_digits().data
     pooled = PCA(result.n_components).fit(X)
     distance = subspace_distance(result.components, pooled.components_)
