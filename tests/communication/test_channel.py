@@ -1,6 +1,7 @@
 """Channels: what arrives of the messages of many clients; numbers as integers in a ring."""
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -105,14 +106,12 @@ def one_each(channel, n, size=1, seed=0):
     return channel.receive((np.ones(size) for _ in range(n)), np.random.RandomState(seed))
 
 
-@pytest.mark.parametrize(
-    ("power", "pilot"), [(0.3, 0), (1.0, 0), (10.0, 0), (2.0, 0.05), (2.0, 0.3)]
-)
+@pytest.mark.parametrize(("power", "pilot"), [(0.3, 0), (10.0, 0), (2.0, 0.3)])
 def test_share_of_clients_whose_power_suffices_and_what_pilot_errors_cost(power, pilot):
     # given the estimate g, the gain is normal about g / (1 + pilot^2), of mean square error
     # pilot^2 / (1 + pilot^2), half of it along g: that is the mean of what arrives, and its
     # variance is at most half of that over |g|^2 >= 1 / max_power
-    n = 20_000
+    n = 8000
     total, n_sent = one_each(FadingChannel(0.0, pilot_std=pilot, max_power=power), n)
     shrunk, square = 1 / (1 + pilot**2), pilot**2 / (1 + pilot**2)
     margin = MARGIN * np.sqrt(square / 2 * power / n_sent)
@@ -259,18 +258,17 @@ def test_dropout_costs_no_more_than_what_is_missing_over_the_gap(seed):
 # -------------------------------------------------------------------------------- fixed point
 
 
-@pytest.mark.parametrize("bits", [22, 50, 60])
-@pytest.mark.parametrize("exponent", [LEAST, -3, 0, 40, LARGEST])
-def test_numbers_are_rounded_to_the_nearest_multiple(bits, exponent):
+def test_numbers_are_rounded_to_the_nearest_multiple():
     """Against exact fractions."""
-    x = np.random.default_rng(0).uniform(-1, 1, 50) * 2.0**exponent
-    x[:3] = 0, 2.0**exponent, -(2.0**exponent)
-    step = Fraction(2) ** (exponent - bits)
-    expected = [round(Fraction(v) / step) for v in x.tolist()]
-    integers = encode(x, exponent, bits)
-    assert integers.dtype == np.uint64
-    assert integers.view(np.int64).tolist() == expected
-    assert_array_equal(decode(integers, exponent, bits), [float(n * step) for n in expected])
+    for bits, exponent in product([22, 50, 60], [LEAST, -3, 0, 40, LARGEST]):
+        x = np.random.default_rng(0).uniform(-1, 1, 50) * 2.0**exponent
+        x[:3] = 0, 2.0**exponent, -(2.0**exponent)
+        step = Fraction(2) ** (exponent - bits)
+        expected = [round(Fraction(v) / step) for v in x.tolist()]
+        integers = encode(x, exponent, bits)
+        assert integers.dtype == np.uint64
+        assert integers.view(np.int64).tolist() == expected, (bits, exponent)
+        assert_array_equal(decode(integers, exponent, bits), [float(n * step) for n in expected])
     for value, least in {1: 0, 1.0001: 1, 0.5: -1, -3.0: 2, 0.0: LEAST, 1e-300: LEAST}.items():
         assert exponent_of(float(value)) == least
 
