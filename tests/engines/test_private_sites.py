@@ -25,7 +25,7 @@ from engines.site_helpers import (
 from scipy.stats import ks_2samp, levene
 from sklearn.base import clone
 
-from fedpca_sklearn import PrivacyBudgetError, PrivacyLedger, Subspace
+from fedpca_sklearn import PrivacyLedger
 from fedpca_sklearn.engines import _site_policy
 from fedpca_sklearn.engines._messages import sizes_of
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, partial_fit_sites
@@ -320,25 +320,6 @@ def test_sites_find_norms_and_centres_of_their_own(tmp_path):
     for site in PARTS:
         lines = [json.loads(line) for line in (tmp_path / site).read_text().splitlines()]
         assert [line.get("release") for line in lines] == ["center", "row_norm", None]
-
-
-def test_a_site_that_sends_files_keeps_its_account(tmp_path):
-    """What the README's sites do, with a mechanism: no engine, the same ledger after a restart."""
-
-    def private(site):
-        return clone(PLAIN_SUMMARY).set_params(
-            mechanism__ledger=PrivacyLedger(tmp_path / f"{site}.ledger")
-        )
-
-    files = []
-    for site, rows in PARTS.items():
-        files.append(tmp_path / f"{site}.subspace")
-        private(site).fit(rows, clients=[site] * len(rows)).subspace_.save(files[-1], site=site)
-    merged = type(SUMMARY).from_subspaces([Subspace.load(file) for file in files], 2)
-    assert merged.subspace_.privacy[:3] == pytest.approx((8.0, 1e-3, 4.0))
-    assert merged.subspace_.privacy.mechanism == "AnalyzeGauss"
-    with pytest.raises(PrivacyBudgetError, match="has no budget left in the ledger"):
-        private("east").fit(PARTS["east"], clients=["east"] * 300)
 
 
 # -------------------------------------------------------------------- the log of a site
