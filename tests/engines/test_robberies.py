@@ -325,7 +325,7 @@ def test_no_grid_of_the_servers_choice(exponents):
     """On a grid of 2^40 the sum would be a staircase, whose steps are single sites."""
     parts, others = zip(*(twins(seed) for seed in range(3)), strict=True)
     config = {} if exponents is None else {"exponents": exponents, "scale": 2.0**90}
-    for far in (0.0, 1.0, 2.0**20, 2.0**60):
+    for far in (0.0, 1.0, 2.0**60):
         mean = np.zeros(D)
         mean[0] = far
         arguments = np.eye(K, D), mean, 1

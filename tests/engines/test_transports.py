@@ -531,7 +531,7 @@ def test_directions_that_a_site_had_sent_do_not_add_up():
 LOST = table("""
 FederatedPowerPCA(3, random_state=0) | rows | times_scatter 2 | plain
 FederatedPCA(3, n_refinements=3) | wide | products 1 | plain
-FederatedPCA(2, missing=ConditionalFill(n_rounds=60)) | holes | filled 1 | plain
+FederatedPCA(2, missing=ConditionalFill(n_rounds=30)) | holes | filled 1 | plain
 FederatedHeteroscedasticPCA(2, random_state=0) | strong | weighted_moments 1 | plain
 FederatedHeteroscedasticPCA(2, random_state=0) | strong | scores 2 | plain
 FederatedPCA(2) | rows | second_moments 1 | secure
@@ -561,7 +561,7 @@ def test_a_site_that_is_lost_leaves_no_trace(code, kind, when, mode):
     assert secure is not None or asked[-1] == f"query.{question}"
     expected = in_one_process(code, kind, "east", "north")
     tol = 1e-10 if secure is None else 1e-6
-    assert_same(found, expected, 1e-5 if "n_rounds=60" in code or "wide" in kind else tol)
+    assert_same(found, expected, 1e-5 if "n_rounds=30" in code or "wide" in kind else tol)
 
 
 BATCH = {
