@@ -384,31 +384,27 @@ DiscreteGaussian(9); DiscreteGaussian(31); DiscreteGaussian(20.0) |\
 DiscreteGaussian(10).gaussian_part(0.1, 10**6) | too coarse for 1000000 numbers
 DiscreteGaussian(30).noisy(np.array([1e9]), 1.0, np.random.default_rng(0)) | take fewer bits
 """
-CALLS = [
-    (f"{kind}({name}={value})", [words])
-    for line in WRONG.strip().splitlines()
-    for name, words, values in [line.split(" | ")]
-    for value in values.split("; ")
+WRONG = [
+    ("; ".join(f"{kind}({name}={value})" for value in values.split("; ")), [words])
+    for name, words, values in (line.split(" | ") for line in WRONG.strip().splitlines())
     for kind in ("gauss", "power")
-] + [
-    (call, words)
-    for line in REFUSED.strip().splitlines()
-    for calls, *words in [line.split(" | ")]
-    for call in calls.split("; ")
+]
+REFUSED = [
+    (calls, words) for calls, *words in (line.split(" | ") for line in REFUSED.strip().splitlines())
 ]
 
 
-@pytest.mark.parametrize(("code", "words"), CALLS)
-def test_what_is_refused_is_named_and_costs_nothing(code, words):
-    made = []
-
-    def call():
+@pytest.mark.parametrize(("calls", "words"), WRONG + REFUSED)
+def test_what_is_refused_is_named_and_costs_nothing(calls, words):
+    def call(code):
         made.append(eval(code, dict(VALUES)))
-        made[0].fit(rows())
+        made[-1].fit(rows())
 
-    with pytest.raises((ValueError, TypeError)) as error:
-        call()
-    assert all(word in str(error.value) for word in words), error.value
+    made = []
+    for code in calls.split("; "):
+        with pytest.raises((ValueError, TypeError)) as error:
+            call(code)
+        assert all(word in str(error.value) for word in words), (code, error.value)
     assert not any(hasattr(model, "privacy_spent_") for model in made)
 
 
