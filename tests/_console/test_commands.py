@@ -199,15 +199,15 @@ merge a -o b -n 2x
 """
 
 
-@pytest.mark.parametrize("command", WRONG_USE.removeprefix("\n").removesuffix("\n").split("\n"))
-def test_a_command_that_is_none_exits_with_2(run, command, capsys):
-    command, _, words = command.partition(" | ")
-    with pytest.raises(SystemExit) as stop:
-        run(*shlex.split(command))
-    assert stop.value.code == 2
-    told = capsys.readouterr().err
-    assert "usage: fedpca" in told
-    assert words in told
+def test_a_command_that_is_none_exits_with_2(run, capsys):
+    for line in WRONG_USE.removeprefix("\n").removesuffix("\n").split("\n"):
+        command, _, words = line.partition(" | ")
+        with pytest.raises(SystemExit) as stop:
+            run(*shlex.split(command))
+        assert stop.value.code == 2, line
+        told = capsys.readouterr().err
+        assert "usage: fedpca" in told
+        assert words in told
 
 
 # ------------------------------------------------------------------------------ columns by name

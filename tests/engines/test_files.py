@@ -491,7 +491,7 @@ def test_names_of_sites(tmp_path):
     says = "sites must be (at least min_sites=2 different names|names that files can have)"
     for sites in (["a"], ["a", "a"], ["a", "../b"], ["a", ".b"], ["a", ""]):
         with pytest.raises(ValueError, match=says):
-            Study.begin(tmp_path / "new", ROUNDS, sites)
+            pytest.fail(f"{Study.begin(tmp_path / 'new', ROUNDS, sites)} of {sites}")
     assert not (tmp_path / "new").exists()
 
 
