@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from golden_cases import made
 
+from fedpca_sklearn import make_subspace_stream
+
 # Trackers, and what they can: start from their first rows, take rows with holes, forget, keep the
 # number of their components.
 TABLE = """
@@ -55,6 +57,16 @@ def planted(n, d=20, k=3, noise=0.1, seed=0, mean=0.0):
     V = np.linalg.qr(rng.standard_normal((d, k)))[0].T
     X = rng.standard_normal((n, k)) * np.linspace(4, 2, k) @ V
     return X + noise * rng.standard_normal((n, d)) + mean * rng.standard_normal(d), V
+
+
+def constant_stream(n=600, d=120, k=5, outliers=0.05, seed=0, **options):
+    """Rows of one subspace, where their outliers can be seen, and the rows without them."""
+    options = {"delta": 0, "outliers": outliers, "random_state": seed, **options}
+    stream = make_subspace_stream(n, d, k, **options)
+    stream.visible = stream.outliers & ~stream.missing
+    stream.V = stream.subspace_at(0)
+    stream.clean = np.where(stream.visible, np.nan, stream.X)
+    return stream
 
 
 def first_basis(d, k, seed=0):

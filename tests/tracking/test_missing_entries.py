@@ -29,7 +29,7 @@ FederatedSubspaceTracker(3, random_state=0)
 RobustSubspaceTracker(3)
 """.strip().splitlines()
 each = pytest.mark.parametrize("code", CODES[:5])
-dtypes = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+in_turn = [(code, (np.float64, np.float32)[i % 2]) for i, code in enumerate(CODES)]
 
 
 def planted(n, d=20, noise=0.3, seed=0, mean=2.0, dtype=np.float64):
@@ -92,8 +92,7 @@ def test_a_ridge_gives_conditional_means_and_the_trace_of_the_fit():
 # ------------------------------------------------------------------------------ imputation
 
 
-@each
-@dtypes
+@pytest.mark.parametrize(("code", "dtype"), [(CODES[1], np.float64), *in_turn[:5]])
 def test_transform_and_impute_are_by_what_is_predicted(code, dtype):
     model = made(code).set_params(center=True).fit(planted(300, dtype=dtype))
     Y = with_holes(planted(100, noise=0.5, seed=3), 0.5).astype(dtype)
@@ -137,8 +136,7 @@ def naive_score(model, X, weight):
 
 
 @each
-@pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize("n", [3, 64, 150])
+@pytest.mark.parametrize(("n", "share"), [(3, 0.3), (64, 0.0), (90, 0.3)])
 def test_the_score_is_that_of_predicting_hidden_entries(code, share, n):
     model, X = made(code).fit(planted(300)), with_holes(planted(n, seed=1), share)
     assert_allclose(model.score(X), naive_score(model, X, np.ones(n)), rtol=1e-8)
@@ -177,9 +175,8 @@ def marginal(model, X):
 
 
 @pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
-@pytest.mark.parametrize("code", CODES[1:])
 @pytest.mark.parametrize("d", [12, 300])  # one variance of the noise, one for each column
-@dtypes
+@pytest.mark.parametrize(("code", "dtype"), in_turn[1:])
 def test_the_likelihood_is_the_marginal_one_of_what_is_there(code, d, dtype):
     model = made(code).fit(with_holes(planted(400, d, 0.5), 0.05, seed=1).astype(dtype))
     X = with_holes(planted(30, d, 0.5, seed=2), 0.3).astype(dtype)
@@ -272,37 +269,35 @@ SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
 SubspaceTracker(3, forgetting_factor=0.95)
 SubspaceTracker(3, detect_changes=ChangeDetection(2), batch_size=7)
 SubspaceTracker(3, fill="zeros")
-SubspaceTracker(3, n_iter=2, batch_size=11)
 SubspaceTracker(3, batch_size=1)
 SubspaceTracker(3, batch_size=2, fill="subspace")
 SubspaceTracker(3, init=np.eye(3, 20), detect_changes=True)
 RobustSubspaceTracker(3)
-RobustSubspaceTracker(3, init="svd")
 RobustSubspaceTracker(3, init=np.eye(3, 20), forgetting_factor=0.0, center=False)
-RobustSubspaceTracker(3, support_threshold=OutlierSupport(1.0, 0.1))
 RobustSubspaceTracker(3, support_threshold=OutlierSupport(0.0, 0.0))
 RobustSubspaceTracker(3, detect_changes=ChangeDetection(2))
 RobustSubspaceTracker(20, forgetting_factor=0.98, n_iter=2)
 RobustSubspaceTracker(3, batch_size=1, init=FirstSubspace(n_rows=1))
-RobustSubspaceTracker(3, batch_size=2, init=FirstSubspace(n_rows=3), fill="subspace")
 AlternatingProjections(3)
 AlternatingProjections(3, center=True)
 AlternatingProjections(20)
-AlternatingProjections(3, threshold_scale=0.01)
 AlternatingProjections(3, max_iter=1)
 """.strip().splitlines()
-# the plain ones meet every edge, each of the others a seventh of them
-MET = [
-    (code, kind)
-    for i, code in enumerate(VARIANTS)
-    for j, kind in enumerate(EDGES)
-    if i in (1, 8, 17) or i % 7 == j % 7
-]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # test_robust_tracking.py has them
-@pytest.mark.parametrize(("code", "kind"), MET)
-def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
+@pytest.mark.parametrize("i", range(len(VARIANTS)), ids=VARIANTS)
+def test_edges_give_finite_numbers_and_an_orthonormal_basis(i):
+    """The plain ones meet every edge, each of the others a seventh of them."""
+    for j, kind in enumerate(EDGES):
+        if i in (1, 7, 13) or i % 7 == j % 7:
+            try:
+                assert_survives(VARIANTS[i], kind)
+            except Exception as error:
+                raise AssertionError(kind) from error
+
+
+def assert_survives(code, kind):
     # a step for each row or two takes as long as a batch
     X, model = EDGES[kind][:: 3 if re.search(r"batch_size=[12]\b", code) else 1], made(code)
     model.fit(X)
@@ -335,10 +330,10 @@ def test_edges_give_finite_numbers_and_an_orthonormal_basis(code, kind):
         assert_finite_and_orthonormal(model.partial_fit(planted(50)))
 
 
-@settings(max_examples=20, derandomize=True, deadline=None, database=None)
+@settings(max_examples=10, derandomize=True, deadline=None, database=None)
 @given(
     parts=st.lists(st.tuples(st.sampled_from(sorted(EDGES)), st.integers(1, 60)), max_size=5),
-    code=st.sampled_from(VARIANTS[:8]),
+    code=st.sampled_from(VARIANTS[:7]),
 )
 def test_edges_in_any_order_give_finite_numbers(parts, code):
     model = made(code)

@@ -17,30 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog, minimize
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
+from tracker_helpers import constant_stream
 
 from fedpca_sklearn import (
     AlternatingProjections,
     make_power_law,
-    make_subspace_stream,
     projected_sparse_recovery,
     subspace_distance,
 )
 
 nan, inf = np.nan, np.inf
 examples = settings(max_examples=40, derandomize=True, deadline=None, database=None)
-
-
-def constant_stream(n=600, d=120, k=5, outliers=0.07, seed=0, **options):
-    """Rows of one subspace, and where their outliers can be seen."""
-    options = {"delta": 0, "outliers": outliers, "random_state": seed, **options}
-    stream = make_subspace_stream(n, d, k, **options)
-    stream.visible = stream.outliers & ~stream.missing
-    stream.V = stream.subspace_at(0)
-    return stream
 
 
 # ------------------------------------------------------------------------------ sparse recovery
@@ -261,7 +252,7 @@ def test_a_smaller_tol_gives_a_smaller_error_and_iterations_are_limited():
 
 @pytest.mark.parametrize("mean", [1e2, 1e6])
 def test_the_low_rank_part_may_be_far_from_the_origin(mean):
-    stream = constant_stream(300, 120, 5, 0.07)
+    stream = constant_stream(300, outliers=0.07)
     offset = mean * np.random.default_rng(0).standard_normal(120)
     model = AlternatingProjections(5, center=True).fit(stream.X + offset)
     assert_array_equal(model.sparse_ != 0, stream.visible)
@@ -298,7 +289,7 @@ def test_separation_is_in_units_of_the_rows(scale):
 
 @pytest.mark.parametrize("center", [False, True])
 def test_new_rows_are_separated_by_themselves(center):
-    stream = constant_stream(400, 150, 5, 0.07)
+    stream = constant_stream(400, 150, outliers=0.07)
     model = AlternatingProjections(5, center=center).fit(stream.X[:250])
     X, before = stream.X.copy(), dict(vars(model))
     low_rank, sparse = model.decompose(X)
@@ -335,13 +326,6 @@ def spikes(shape, share, seed=1, size=(20.0, 40.0)):
     return (rng.random(shape) < share) * rng.choice([-1, 1], shape) * rng.uniform(*size, shape)
 
 
-def bordered_digits():
-    X = load_digits().data[:900]
-    frames = np.zeros((len(X), 12, 12))
-    frames[:, 2:10, 2:10] = X.reshape(-1, 8, 8)
-    return frames.reshape(len(X), -1)
-
-
 def counts(level=0.8, seed=0):
     rng = np.random.default_rng(seed)
     rates = rng.gamma(0.5, 1, (800, 4)) @ rng.gamma(0.3, 1, (4, 60))
@@ -361,7 +345,6 @@ def indicators(seed=0):
 
 
 DATA = {
-    "digits with a border": (bordered_digits(), 10),
     "counts": (counts(), 4),
     "categories": (indicators(), 5),
     "cancer": (StandardScaler().fit_transform(load_breast_cancer().data), 5),

@@ -12,6 +12,7 @@ import pytest
 from helpers import PAPER, f1_score, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from tracker_helpers import constant_stream
 
 from fedpca_sklearn import (
     ChangeDetection,
@@ -25,16 +26,6 @@ from fedpca_sklearn import (
 from fedpca_sklearn.tracking._outliers import blended
 
 nan, inf = np.nan, np.inf
-
-
-def constant_stream(n=600, d=120, k=5, outliers=0.05, seed=0, **options):
-    """Rows of one subspace, where their outliers can be seen, and the rows without them."""
-    options = {"delta": 0, "outliers": outliers, "random_state": seed, **options}
-    stream = make_subspace_stream(n, d, k, **options)
-    stream.visible = stream.outliers & ~stream.missing
-    stream.V = stream.subspace_at(0)
-    stream.clean = np.where(stream.visible, nan, stream.X)
-    return stream
 
 
 def tracker(k=5, **options):
@@ -54,7 +45,7 @@ def tracker(k=5, **options):
     ids=["piecewise", "walk", "rotation"],
 )
 def test_outliers_of_the_streams_of_the_paper_are_found(options, least):
-    stream = make_subspace_stream(900, 400, 20, random_state=0, **options)
+    stream = make_subspace_stream(900, 300, 20, random_state=0, **options)
     model = tracker(20).fit(stream.X)
     assert f1_score(model.outlier_mask_, stream.outliers & ~stream.missing) >= least
     if least == 1:
@@ -74,9 +65,9 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize(("d", "seed"), [(200, 0), (100, 2)])
-@pytest.mark.parametrize("pattern", ["bernoulli", "moving"])
-@pytest.mark.parametrize("missing", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("d", "seed", "pattern", "missing"), [(200, 0, "bernoulli", 0.0), (100, 2, "moving", 0.1)]
+)
 def test_every_outlier_is_found_however_the_tracker_starts(start, d, seed, pattern, missing):
     stream = constant_stream(
         600, d, seed=seed, outlier_pattern=pattern, missing=missing, outliers=0.07
@@ -406,12 +397,10 @@ WARNED = [  # parameters, rows, and words of the warning
     ({**OPTIONS, "n_components": 1}, [WAVING[:TRAIN]], "Raise n_components"),
     ({**OPTIONS, **LOOSE}, [STILL[:TRAIN], STILL[TRAIN:]], "lower support_threshold"),
     ({**OPTIONS, **TIGHT}, [WAVING[:TRAIN]], "raise support_threshold"),
-    *(({"n_components": 5}, [majority(share)], HALF) for share in (0.6, 0.8)),
+    ({"n_components": 5}, [majority(0.8)], HALF),
     ({"n_components": 5}, [majority(0.6, 500)], HALF),
-    *(
-        ({"n_components": 3}, [NOISY * scale], "n_components=3 explains little")
-        for scale in (1, 1e78, 1e-82)
-    ),
+    ({"n_components": 3}, [NOISY * 1e78], "n_components=3 explains little"),
+    ({"n_components": 3}, [NOISY * 1e-82], "n_components=3 explains little"),
 ]
 
 
@@ -427,5 +416,5 @@ def test_a_subspace_that_changes_or_frames_without_objects_are_no_reason_to_warn
         assert not RobustSubspaceTracker(**OPTIONS).fit(WAVING[:TRAIN]).outlier_mask_.any()
         warnings.filterwarnings("ignore", "the subspace of the rows has changed")
         for model in ("piecewise", "walk", "rotation"):
-            stream = make_subspace_stream(800, 120, 5, model=model, outliers=0, random_state=0)
+            stream = make_subspace_stream(500, 100, 5, model=model, outliers=0, random_state=0)
             RobustSubspaceTracker(5).fit(stream.X)
