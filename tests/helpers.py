@@ -5,6 +5,7 @@ tests which they decide.
 """
 
 import tracemalloc
+from contextlib import contextmanager
 
 import joblib
 import numpy as np
@@ -174,6 +175,16 @@ def noted_precisions(monkeypatch):
 
     monkeypatch.setattr(stack, "row_scatter", noted)
     return made
+
+
+@contextmanager
+def naming(case):
+    """Name the case of a loop beside the error that it ends in."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"case: {case}")
+        raise
 
 
 def assert_refused(row, values):

@@ -47,13 +47,14 @@ def test_streams_are_exact_up_to_some_twenty_features_a_direction(kind, cuts):
     assert_allclose(pca.singular_values_, s[:r], rtol=1e-11)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("n", "d"), [(2, 300), (40, 5000), (300, 301), (512, 700)])
+@pytest.mark.parametrize(
+    ("n", "d", "dtype"), [(2, 300, "f4"), (40, 5000, "f8"), (300, 301, "f4"), (512, 700, "f8")]
+)
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_few_rows_of_many_features_are_exact(n, d, dtype, form):
     rng = np.random.default_rng(n)
     X = (rng.standard_normal((n, d)) + 5).astype(dtype)  # no strong directions: a cut would show
-    r, tol = min(3, n - 1), 1e-9 if dtype == np.float64 else 1e-3
+    r, tol = min(3, n - 1), 1e-9 if dtype == "f8" else 1e-3
     for w in (None, rng.integers(1, 4, n).astype(float)):
         _, s, V = svd_of(X, w)
         pca = StreamingPCA(3).fit(form(X), sample_weight=w)
@@ -120,8 +121,7 @@ def test_the_order_of_entries_in_memory_changes_no_bit(d, r):
                 assert_array_equal(getattr(other, name), getattr(want, name))
 
 
-@pytest.mark.parametrize("d", [400, 500])
-@pytest.mark.parametrize("n", [640, 1850])
+@pytest.mark.parametrize(("n", "d"), [(640, 500), (1290, 400)])
 def test_cuts_at_multiples_of_a_block_size_change_no_bit(n, d):
     X = make_power_law(n, d, alpha=1.0, random_state=0) + 1.0
     whole = StreamingPCA(4, block_size=80).fit(X)
@@ -155,16 +155,13 @@ def test_one_pass_is_within_1e_4_of_the_best_reconstruction():
 SIZES = [
     (64, {"n_components": 5}, "f4"),
     (200, {}, "f8"),
-    (500, {"n_components": 20}, "f4"),
     (500, {"n_components": 150}, "f8"),
     (400, {"n_components": 5}, "f8"),
     (2000, {"n_components": 10}, "f8"),
     (2000, {"n_components": 10}, "f4"),
-    (20_000, {"n_components": 10}, "f4"),
     (20_000, {"n_components": 10, "oversampling": 0, "center": False}, "f8"),
     (2000, {"n_components": 10, "block_size": 500}, "f4"),
     (500, {"n_components": 10, "block_size": 1000}, "f8"),
-    (500, {"n_components": 10, "svd_solver": "qr"}, "f4"),
     (3000, {"n_components": 10, "svd_solver": "qr"}, "f4"),
 ]
 
@@ -207,7 +204,7 @@ def test_columns_that_are_contiguous_take_no_more_memory(d, k, center, dtype):
 
 @pytest.mark.parametrize(
     ("d", "n_components", "dtype", "n_threads"),
-    [(64, 5, "f4", 2), (200, 5, "f8", 5), (500, 20, "f8", 2), (900, 30, "f4", 2)],
+    [(64, 5, "f4", 2), (200, 5, "f8", 5), (900, 30, "f4", 2)],
 )
 def test_memory_of_threads_is_stated_in_advance(d, n_components, dtype, n_threads, monkeypatch):
     for module in (scatter, _sizes):
@@ -222,16 +219,16 @@ def test_memory_of_threads_is_stated_in_advance(d, n_components, dtype, n_thread
 
 @one_thread
 def test_sparse_rows_few_scatter_matrices_and_wide_bases_are_all_that_is_held():
-    X = counts(5000, 700, 0.03)
+    X = counts(3000, 700, 0.03)
     pca = StreamingPCA(20).fit(X)
     assert peak_bytes(lambda: pca.fit(X)) < 4 * 8 * 700**2
     for density in (0.01, 0.2):  # by sparse products, and some made dense at once
-        X = sp.random(40_000, 200, density=density, format="csr", random_state=0)
-        assert peak_bytes(lambda X=X: StreamingPCA(3).fit(X)) < 4e6  # dense they are 64 MB
-    X = np.random.default_rng(0).standard_normal((130, 100_000))
+        X = sp.random(16_000, 200, density=density, format="csr", random_state=0)
+        assert peak_bytes(lambda X=X: StreamingPCA(3).fit(X)) < 4e6  # dense they are 26 MB
+    X = np.random.default_rng(0).standard_normal((130, 50_000))
     pca = StreamingPCA(30, oversampling=0)
-    assert peak_bytes(lambda: pca.fit(X)) < 100e6
-    assert pca.memory_bytes(100_000) < 100e6
+    assert peak_bytes(lambda: pca.fit(X)) < 50e6
+    assert pca.memory_bytes(50_000) < 50e6
     # linear in the features above the dimension up to which all directions are kept
     assert StreamingPCA(10).memory_bytes(4000) < 20 * 8 * 4000 * 22
     assert StreamingPCA(20).memory_bytes(1001) < StreamingPCA(20).memory_bytes(1000)
@@ -246,9 +243,8 @@ def test_sparse_rows_few_scatter_matrices_and_wide_bases_are_all_that_is_held():
 # ------------------------------------------------------------------------------ a few at a time
 
 
-@pytest.mark.parametrize("size", [1, 7, 60])
-@pytest.mark.parametrize(("d", "r"), [(90, 4), (450, 2)])
-def test_sparse_rows_that_come_a_few_at_a_time_wait_for_others(d, r, size):
+@pytest.mark.parametrize(("size", "d", "r"), [(1, 90, 4), (7, 450, 2)])
+def test_sparse_rows_that_come_a_few_at_a_time_wait_for_others(size, d, r):
     """As dense ones do: a square to which each call added its rows took 100 times as long."""
     X = sp.csr_array(sp.random(600, d, 0.05, format="csr", random_state=0))
     X.data += np.arange(X.nnz) % 7

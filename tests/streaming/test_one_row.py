@@ -254,13 +254,13 @@ def test_a_wrong_row_is_an_error_and_changes_nothing(model, bad):
 
 
 @every_model
-@pytest.mark.parametrize("sizes", [(1e90, 1e-200), (1e90, 1.0), (1e30, 1e90), (1e8, 1e60)])
-def test_the_entries_of_a_row_are_bounded_so_that_no_later_call_fails(model, sizes):
+def test_the_entries_of_a_row_are_bounded_so_that_no_later_call_fails(model):
     X = rows(60)
-    model = one_by_one(clone(model), X[:40])
-    for size in sizes:
-        model.partial_fit(X[40:41] * size)
-    assert np.isfinite(one_by_one(model, X[41:]).explained_variance_).all()
+    for sizes in [(1e90, 1e-200), (1e90, 1.0), (1e30, 1e90), (1e8, 1e60)]:
+        model = one_by_one(clone(model), X[:40])
+        for size in sizes:
+            model.partial_fit(X[40:41] * size)
+        assert np.isfinite(one_by_one(model, X[41:]).explained_variance_).all(), sizes
 
 
 FORMS = {

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import ortho_group
-from tracker_helpers import fed, first_basis, petrels, planted, seen_by_the_rule, spirit
+from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
-from fedpca_sklearn import PETRELS, SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
+from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
 from fedpca_sklearn.streaming._forgetting import bound, relative_residual
 from fedpca_sklearn.streaming._grouse import AveragedSteps
 
@@ -195,7 +195,7 @@ STREAMS = {
 }
 
 
-@settings(examples, max_examples=100)
+@settings(examples, max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
     kind=st.sampled_from(list(STREAMS)),
@@ -233,18 +233,6 @@ def test_the_guarantee_of_the_sketch_holds_for_every_stream(
 # ------------------------------------------------------------------------------ PETRELS and PAST
 
 
-def test_a_feature_has_the_covariance_of_its_own_normal_equations():
-    model = PETRELS(3, forgetting_factor=0.9, center=False, init="random", random_state=3)
-    model.fit(POOR[:320])  # whole blocks
-    U, R, right = petrels(POOR[:320], first_basis(D, 3, 3), 0.9)
-    rule = model._stream.state.rule_state
-    T = rule.U.T @ U  # the loadings are kept orthonormal: other coordinates, the same model
-    for j in range(D):
-        want = T @ R[j] @ T.T
-        assert_allclose(np.linalg.inv(rule.P[j]), want, rtol=1e-6, atol=1e-7 * np.abs(want).max())
-        assert_allclose(want @ rule.U[j], T @ right[j], atol=1e-7 * np.abs(T @ right[j]).max())
-
-
 @given(
     st.lists(st.lists(st.floats(-6, 4), min_size=3, max_size=3), min_size=1, max_size=4),
     st.sampled_from([1.0, 1e-170, 1e150]),
@@ -278,8 +266,7 @@ def ranks(model, X):
     return np.array([model.partial_fit(x[None]).n_components_ for x in X])
 
 
-@pytest.mark.parametrize("f", [1.0, 0.96])
-@pytest.mark.parametrize("hold_off", [0, 10, 25])
+@pytest.mark.parametrize(("f", "hold_off"), [(1.0, 0), (0.96, 10), (1.0, 25)])
 @pytest.mark.parametrize(("k", "lower", "upper"), [(1, 0.95, 0.98), (6, 0.8, 0.9)])
 @pytest.mark.parametrize("center", [True, False])
 def test_the_rank_of_spirit_is_that_of_the_paper_after_every_row(

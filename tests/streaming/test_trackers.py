@@ -5,12 +5,12 @@ noise of deviation s, n rows of which all count and directions of deviation a, a
 about s sqrt(d / n) / a, and k directions explain (1 + k / n) times the least error.
 """
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from golden_cases import made
-from helpers import assert_finite_and_orthonormal, leading, peak_bytes, sine, with_holes
+from helpers import assert_finite_and_orthonormal, leading, naming, peak_bytes, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from tracker_helpers import centred_row_by_row, fading, fed, planted, trackers
@@ -34,8 +34,7 @@ def each(*codes):
 
 
 @trackers()
-@pytest.mark.parametrize("n", [2, 31, 32, 150])
-@pytest.mark.parametrize("far", [5.0, 1e4])
+@pytest.mark.parametrize(("n", "far"), [(2, 1e4), (31, 5.0), (32, 1e4), (150, 5.0)])
 @centred
 def test_mean_and_total_variance_are_exact(model, n, far, center):
     X = planted(n, mean=far)[0]
@@ -108,13 +107,16 @@ HOLES = ["no entries", "holes of zeros", "few entries"]
 
 
 @trackers()
-@pytest.mark.parametrize("kind", KINDS + HOLES)
-@pytest.mark.parametrize("n", [1, 9, 50])
 @centred
-def test_a_stream_may_start_without_news(model, kind, n, center):
-    if kind in HOLES and not isinstance(model, GROUSE | PETRELS):
-        return
-    first, model = silence(kind, n), clone(model).set_params(center=center)
+def test_a_stream_may_start_without_news(model, center):
+    kinds = KINDS + HOLES * isinstance(model, GROUSE | PETRELS)
+    for i, kind in enumerate(kinds):
+        with naming(kind):
+            assert_starts_with(clone(model).set_params(center=center), kind, [1, 9, 50][i % 3])
+
+
+def assert_starts_with(model, kind, n):
+    first = silence(kind, n)
     assert_finite_and_orthonormal(model.fit(first))
     if not hasattr(model, "lower"):  # whose rank changes
         assert len(model.components_) == model.n_components_ == min(3, n)
@@ -129,8 +131,7 @@ def test_a_stream_may_start_without_news(model, kind, n, center):
 
 @trackers("forgets")
 @pytest.mark.parametrize("kind", [*KINDS[:3], "no entries"])
-@pytest.mark.parametrize("f", [0.5, 0.8])
-@centred
+@pytest.mark.parametrize(("f", "center"), [(0.5, True), (0.8, False)])
 def test_a_long_silence_is_survived(model, kind, f, center):
     if kind in HOLES and not isinstance(model, PETRELS):
         return
@@ -154,18 +155,17 @@ LOUD = {
 
 
 @trackers("forgets")
-@pytest.mark.parametrize("kind", LOUD)
-def test_what_comes_before_is_forgotten(model, kind):
-    before, (after, V), f = LOUD[kind]  # until its weight is that of one row
-    model = clone(model).set_params(forgetting_factor=f, center=False)
-    if hasattr(model, "lower"):
-        model.set_params(lower=0.0, upper=1.0)  # keeps three components
-    assert sine(model.fit(np.concatenate([before, after])).components_, V) < 0.2
+def test_what_comes_before_is_forgotten(model):
+    for kind, (before, (after, V), f) in LOUD.items():  # until its weight is that of one row
+        model = clone(model).set_params(forgetting_factor=f, center=False)
+        if hasattr(model, "lower"):
+            model.set_params(lower=0.0, upper=1.0)  # keeps three components
+        with naming(kind):
+            assert sine(model.fit(np.concatenate([before, after])).components_, V) < 0.2
 
 
 @trackers()
-@pytest.mark.parametrize("scale", [1e-120, 1e8, 1e120])
-@pytest.mark.parametrize("n", [7, 200])  # those of a start, and more
+@pytest.mark.parametrize(("scale", "n"), [(1e-120, 200), (1e8, 7), (1e120, 200)])
 def test_the_scale_of_the_rows_does_not_matter(model, scale, n):
     X = planted(n, noise=1.0, mean=1.0)[0]
     plain, scaled = (clone(model).fit(a * X) for a in (1.0, scale))
@@ -189,15 +189,15 @@ def test_wide_rows_take_memory_for_a_few_bases_and_blocks(model):
 
 
 @trackers("starts")
-@pytest.mark.parametrize("n", [1, 2, 4, 6])
 @centred
-def test_the_first_rows_show_their_svd(model, n, center):
-    X = planted(n + center, noise=0.3)[0]
-    model = clone(model).set_params(center=center).fit(X)
-    k = min(3, n) if factor(model) == 1 or not center else min(2, n)  # fading weighs the rows
-    if factor(model) == 1:
-        assert sine(model.components_[:k], leading(X - center * X.mean(axis=0), k)) < 1e-10
-    assert_finite_and_orthonormal(model)
+def test_the_first_rows_show_their_svd(model, center):
+    for n in (1, 2, 4, 6):
+        X = planted(n + center, noise=0.3)[0]
+        model = clone(model).set_params(center=center).fit(X)
+        if factor(model) == 1:  # fading weighs the rows
+            k = min(3, n)
+            assert sine(model.components_[:k], leading(X - center * X.mean(axis=0), k)) < 1e-10
+        assert_finite_and_orthonormal(model)
 
 
 @trackers("starts")
@@ -256,7 +256,7 @@ FederatedSubspaceTracker(4, n_clients=3, robust=False, n_rounds=4, init=FirstSub
 @each(*AFFINE)
 def test_rows_of_an_affine_subspace_are_found_exactly(model):
     mean = 100.0
-    X, V = planted(1600, 30, 4, noise=0.0, mean=mean)
+    X, V = planted(1200, 30, 4, noise=0.0, mean=mean)
     point = X.mean(axis=0)
     model = clone(model).fit(with_holes(X, 0.1))
     assert model.components_.shape == V.shape  # none is lost to the mean
@@ -265,20 +265,20 @@ def test_rows_of_an_affine_subspace_are_found_exactly(model):
     assert_allclose(off - off @ V.T @ V, 0, atol=1e-8 * max(mean, 1))
     assert_allclose(model.impute(with_holes(X, 0.3, seed=2)), X, atol=1e-7 * max(mean, 1))
     if hasattr(model, "_entry_noise") and type(model) in (GROUSE, PETRELS):
-        X[800:] += 5.0 * V[0] + 3.0 * V[1]  # the mean moves within the subspace
+        X[600:] += 5.0 * V[0] + 3.0 * V[1]  # the mean moves within the subspace
         assert sine(clone(model).fit(with_holes(X, 0.1)).components_, V) < 1e-8
 
 
 @trackers("holes")
-@pytest.mark.parametrize("kind", ["fit", *HOLES, "zeros"])
-@pytest.mark.parametrize("n", [1, 40])
-def test_rows_without_news_leave_the_basis(model, kind, n):
+def test_rows_without_news_leave_the_basis(model):
     model = clone(model).set_params(center=False).fit(planted(320, noise=0.3)[0])
     before = model.components_
-    fits = with_holes(np.random.default_rng(3).standard_normal((n, 3)) @ before, 0.3)
-    model.partial_fit(fits if kind == "fit" else silence(kind, n))
-    assert sine(model.components_, before) < 1e-9
-    assert_finite_and_orthonormal(model)
+    for kind, n in product(["fit", *HOLES, "zeros"], (1, 40)):
+        fits = with_holes(np.random.default_rng(3).standard_normal((n, 3)) @ before, 0.3)
+        model.partial_fit(fits if kind == "fit" else silence(kind, n))
+        with naming((kind, n)):
+            assert sine(model.components_, before) < 1e-9
+            assert_finite_and_orthonormal(model)
 
 
 @trackers("holes")
@@ -312,12 +312,11 @@ def test_rows_whose_holes_amplify_noise_tenfold_do_not_count_in_variances(model,
     assert variance > 80 if counts else abs(variance - 9) < 5 * 9 * np.sqrt(2 / 2000)
 
 
-@pytest.mark.parametrize("after", ["greedy", 0.02, "averaged"])
-@pytest.mark.parametrize("before", ["averaged", "greedy", 0.1])
+@pytest.mark.parametrize(
+    ("before", "after"), [("averaged", "greedy"), ("greedy", 0.02), (0.1, "averaged")]
+)
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_another_step_size_holds_from_the_next_rows_on(before, after, share):
-    if before == after:
-        return
     X, given = with_holes(planted(400, 8, noise=0.3)[0], share), {"center": False}
     model = GROUSE(3, step_size=before, init=np.eye(3, 8), **given).fit(X[:256])  # whole blocks
     other = GROUSE(3, step_size=after, init=model.components_, **given).fit(X[256:])
