@@ -21,8 +21,7 @@ from fedpca_sklearn import (
     excess_error,
     make_power_law,
 )
-from fedpca_sklearn.summary._adjusted import Adjusting, adjusted, rescaled
-from fedpca_sklearn.summary._directions import all_directions
+from fedpca_sklearn.summary._adjusted import Adjusting, adjusted
 
 
 def rows_of(seed=0, n=300, d=12, spread=6.0, mean=3.0):
@@ -53,26 +52,6 @@ def assert_scaled(pca, Y, tol=1e-10):
 # -------------------------------------------------------------------------- a summary, adjusted
 
 
-def test_columns_keep_their_digits_over_sixteen_orders_of_size():
-    X = rows_of(0, 40, 6, spread=0.0)
-    X -= X.mean(axis=0)
-    factors = 10.0 ** np.array([-8, 8, -3, 0, 5, -6])
-    whole = Subspace.from_rows(X)
-    graded = rescaled(whole, factors)
-    assert np.abs(graded.components @ graded.components.T - np.eye(6)).max() < 1e-14
-    assert (np.diff(graded.singular_values) <= 0).all()
-    scatter = (graded.components.T * graded.singular_values**2) @ graded.components
-    assert_allclose(scatter / np.outer(factors, factors), X.T @ X, atol=1e-12 * 40)
-    back = rescaled(Subspace.from_bytes(graded.to_bytes()), 1 / factors)
-    assert_allclose(back.singular_values, whole.singular_values, rtol=1e-13)
-    assert sine(back.components[:2], whole.components[:2]) < 1e-12
-    V, s = all_directions(np.zeros((2, 3)))
-    assert (V.shape, s.shape) == ((0, 3), (0,))
-    V, s = all_directions(np.array([[1e-9, 0.0, 1e9]]))
-    assert_allclose(V, [[1e-18, 0.0, 1.0]], rtol=1e-15)
-    assert_allclose(s, [1e9], rtol=1e-15)
-
-
 def test_a_full_set_of_dummies_and_a_constant_confounder():
     X = rows_of(1, 60, 6, spread=0.0, mean=5.0)
     X[:, :3] = np.eye(3)[np.arange(60) % 3]  # add up to one
@@ -97,22 +76,6 @@ def test_what_was_cut_is_never_exceeded(confounders):
     assert np.linalg.eigvalsh(Y.T @ Y - A).min() > -1e-10 * np.trace(A)
     assert (model.column_scatter >= (Y**2).sum(axis=0) * (1 - 1e-10)).all()
     assert len(model.components) == 5 - len(confounders)
-
-
-def test_tiny_weights_float32_and_sums_of_squares_that_are_not_known():
-    X = rows_of(5, 40, 6, spread=1.0)
-    s = np.linalg.svd(StandardScaler().fit_transform(X), compute_uv=False)
-    known = Subspace.from_estimator(PCA(6).fit(X))  # all directions tell them
-    tiny = Subspace.from_rows(X, sample_weight=np.full(40, 1e-300))
-    single = Subspace.from_rows(X.astype(np.float32))
-    for summary, want, rtol in ((known, s, 1e-7), (tiny, s * 1e-150, 1e-10), (single, s, 1e-5)):
-        model = adjusted(summary, Adjusting(True)).model
-        assert model.components.dtype == summary.components.dtype
-        assert_allclose(model.singular_values, want, rtol=rtol)
-    with pytest.raises(ValueError, match="column_scatter=None"):
-        adjusted(Subspace.from_estimator(PCA(2).fit(X)), Adjusting(True))
-    with pytest.raises(ValueError, match="center=True"):
-        adjusted(Subspace.from_rows(X, center=False), Adjusting(True))
 
 
 # -------------------------------------------------------------------------- estimators
@@ -302,7 +265,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("unit", [1e-280, 1e-30, 1.0, 1e17, 1e300])
+@pytest.mark.parametrize("unit", [1e-280, 1.0, 1e300])
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_the_unit_of_the_weights_does_not_matter(model, unit):
     """Nor a constant column, nor one that hardly varies."""
@@ -336,11 +299,8 @@ def test_the_unit_of_the_weights_does_not_matter(model, unit):
 # taken out, columns scaled, and the first fifth of the rows in other units. At most twice what a
 # change of units at the beginning and the end of each call left.
 ERRORS = [
-    (40, False, True, True, 8.3e-5),
     (200, True, True, True, 1.2e-5),
-    (1000, False, True, True, 3.3e-5),
     (1000, True, True, False, 1.5e-6),
-    (1000, True, False, True, 1.7e-9),
     (None, False, True, True, 3.2e-5),
     (None, True, False, False, 7.4e-6),
 ]
@@ -369,19 +329,16 @@ def adjusted_rows(X, confounders, scale):
 
 @pytest.mark.parametrize(("batch", "regressed", "scale", "in_other_units", "error"), ERRORS)
 def test_a_cut_is_that_of_the_adjusted_rows(batch, regressed, scale, in_other_units, error):
-    found, confounders = [], CONFOUNDERS if regressed else None
+    X, confounders = power_law(0, in_other_units), CONFOUNDERS if regressed else None
     options = {"scale": scale, "partial_out": confounders}
-    for seed in range(2):
-        X = power_law(seed, in_other_units)
-        if batch is None:
-            pca = FederatedPCA(3, **options).fit(X, clients=np.arange(len(X)) // 200)
-        else:
-            pca = StreamingPCA(3, oversampling=10, **options)
-            for i in range(0, len(X), batch):
-                pca.partial_fit(X[i : i + batch])
-        assert len(pca.subspace_.components) < 500
-        found.append(excess_error(adjusted_rows(X, confounders, scale), pca.components_))
-    assert np.mean(found) < 2 * error
+    if batch is None:
+        pca = FederatedPCA(3, **options).fit(X, clients=np.arange(len(X)) // 200)
+    else:
+        pca = StreamingPCA(3, oversampling=10, **options)
+        for i in range(0, len(X), batch):
+            pca.partial_fit(X[i : i + batch])
+    assert len(pca.subspace_.components) < 500
+    assert excess_error(adjusted_rows(X, confounders, scale), pca.components_) < 2 * error
 
 
 @pytest.mark.parametrize("scale", [False, True])

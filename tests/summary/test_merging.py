@@ -129,13 +129,18 @@ def pooled_moments(subspaces, unit):
     return n, mean, moment, sum(s.scatter / unit for s in subspaces) + np.trace(between)
 
 
+def rounding_of(subspaces, n, scatter):
+    """A mean is known to eps |mean|, and enters the scatter squared and times its distance."""
+    size = max(np.abs(s.mean).max() for s in subspaces)
+    return 1e-12 * scatter + n * (100 * EPS * size) ** 2 + 2 * EPS * size * np.sqrt(n * scatter)
+
+
 def assert_is_pooled(merged, subspaces, unit=1.0):
     n, mean, moment, scatter = pooled_moments(subspaces, unit)
     size = max(np.abs(s.mean).max() for s in subspaces)
     assert_allclose(merged.n_samples / unit, n, rtol=1e-14)
     assert_allclose(merged.mean, mean, rtol=0, atol=100 * EPS * size)
-    # a mean is known to eps |mean|, and enters the scatter squared and times its distance
-    atol = 1e-12 * scatter + n * (100 * EPS * size) ** 2 + 2 * EPS * size * np.sqrt(n * scatter)
+    atol = rounding_of(subspaces, n, scatter)
     assert_allclose(merged.scatter / unit, scatter, rtol=0, atol=atol)
     assert_allclose(second_moment(merged, unit), moment, rtol=0, atol=atol)
     columns = None if merged.column_scatter is None else merged.column_scatter.sum() / unit
@@ -145,7 +150,7 @@ def assert_is_pooled(merged, subspaces, unit=1.0):
     assert Subspace.from_bytes(merged.to_bytes()), "not valid as a message"
 
 
-@examples(60)
+@examples(40)
 @given(site_summaries(), any_method, st.randoms(use_true_random=False), st.data())
 def test_merges_commute_and_associate_and_have_an_identity(drawn, method, random, data):
     parts, unit = drawn
@@ -176,14 +181,14 @@ def test_merges_commute_and_associate_and_have_an_identity(drawn, method, random
     assert_is_pooled(removed, parts, unit)
 
 
-@examples(60)
+@examples(40)
 @given(site_summaries(), any_method, st.integers(0, 6))
 def test_truncated_merge_keeps_the_best_and_all_energy_in_scatter(drawn, method, n_components):
     parts, unit = drawn
     merged = merge_subspaces(parts, n_components, method=method)
     n, _, moment, scatter = pooled_moments(parts, unit)
     assert merged.n_components <= n_components
-    atol = 1e-12 * scatter + n * (100 * EPS * max(np.abs(s.mean).max() for s in parts)) ** 2
+    atol = rounding_of(parts, n, scatter)
     assert_allclose(merged.scatter / unit, scatter, rtol=0, atol=atol)
     best = np.sum(np.linalg.eigvalsh(moment)[::-1][:n_components])
     assert_orthonormal(merged.components)
@@ -319,8 +324,7 @@ def assert_is_pca(found, s, Vt, n_components, tol=1e-10):
         assert sine(found.components[:k], Vt[:k]) <= tol
 
 
-@pytest.mark.parametrize("n_components", [5, 0.6, None])
-@pytest.mark.parametrize("fan_in", [None, 2, 7])
+@pytest.mark.parametrize(("n_components", "fan_in"), [(5, None), (0.6, 2), (None, 7)])
 @pytest.mark.parametrize("stack", STACKS)
 def test_untruncated_summaries_merge_to_the_pca_of_all_rows(stack, n_components, fan_in):
     parts, s, Vt = summarised(*STACKS[stack])
@@ -343,25 +347,6 @@ def test_spectra_of_any_spread_survive_more_rows_than_are_stacked(method, n, d):
     assert_orthonormal(found.components)
 
 
-@pytest.mark.parametrize("n_sites", [1, 2, 3, 5, 8, 17])
-@pytest.mark.parametrize("fan_in", [None, 2, 3, 5])
-def test_every_message_of_a_tree_is_sent_once(fan_in, n_sites):
-    parts = [Subspace.from_rows(rows) for rows in np.array_split(make_rows(100, 20), n_sites)]
-    rounds = []
-    SubspaceMerge(fan_in=fan_in).merge(parts, record=lambda sent, to=None: rounds.append(sent))
-    fan = fan_in or n_sites
-    assert len(rounds) == next(i for i in range(1, 9) if max(fan, 2) ** i >= n_sites)
-    sent = [id(message) for messages in rounds for message in messages]
-    assert len(sent) == len(set(sent))
-    assert {id(part) for part in parts} <= set(sent), "every site sends its summary once"
-    if fan_in is None:
-        assert len(sent) == n_sites
-    elif fan_in == 2 and n_sites > 1:  # n - 1 merges of two
-        assert len(sent) == 2 * (n_sites - 1)
-    for messages in rounds[1:]:
-        assert len(messages) <= -(-n_sites // fan)
-
-
 def test_leading_directions_of_a_stack_that_is_large_both_ways():
     """1,200 directions in 1,300 features; 12 of them have the same variance exactly."""
     k = 40
@@ -382,7 +367,7 @@ def test_a_merge_takes_no_more_than_its_input_again_nor_a_long_list_than_a_few()
     parts = [Subspace.from_rows(rows, 45) for rows in np.array_split(X, 24)]
     size = sum(part.components.nbytes for part in parts)
     assert peak_bytes(lambda: merge_subspaces(parts, 45)) < 3 * size
-    X = np.random.default_rng(0).standard_normal((12_000, 100))
+    X = np.random.default_rng(0).standard_normal((8000, 100))
     many = [Subspace.from_rows(X[i : i + 40]) for i in range(0, len(X), 40)]
     for method in ("auto", "qr"):
         peak = peak_bytes(lambda method=method: merge_subspaces(many, 5, method=method))
