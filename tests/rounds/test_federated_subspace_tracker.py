@@ -7,7 +7,6 @@ Narayanamurthy et al. (2022), and the subspaces that rows were drawn from.
 from functools import cache
 from itertools import combinations
 
-import joblib
 import numpy as np
 import pytest
 from helpers import PAPER, leading, random_basis, sine
@@ -68,12 +67,10 @@ def column(model, name):
 @pytest.mark.parametrize(
     ("options", "n", "k", "mean"),
     [
-        ({"n_iter": 3, "init": "given"}, 173, 1, 5.0),
-        ({"n_iter": 3}, 173, 8, 0.0),
+        ({"n_iter": 3, "init": "given"}, 173, 8, 5.0),
         ({"center": True}, 160, 4, 5.0),
         ({"forgetting_factor": 0.98}, 173, 40, 5.0),
-        ({"forgetting_factor": 1.0, "center": True}, 173, 1, 5.0),
-        ({"forgetting_factor": 0.99, "center": True, "n_iter": 2}, 173, 8, 5.0),
+        ({"forgetting_factor": 0.99, "center": True, "n_iter": 2}, 173, 1, 5.0),
     ],
     ids=str,
 )
@@ -99,7 +96,6 @@ def test_with_a_perfect_channel_it_is_the_tracker_of_all_rows(n, k, mean, option
 @pytest.mark.parametrize(
     ("options", "k"),
     [
-        ({"support_threshold": OutlierSupport(3.0, 0.5), "init": "given"}, 1),
         ({"support_threshold": OutlierSupport(3.0, 0.5), "init": "given"}, 4),
         ({"center": True, "init": "altproj", "forgetting_factor": 0.95}, 1),
         ({"init": FirstSubspace("altproj", 120, 200)}, 1),
@@ -197,28 +193,6 @@ def test_noise_is_fresh_where_rows_that_waited_come_again():
         assert np.std(a - b) > 100  # sqrt(2) 100 without the signal, 0 with the same noise
 
 
-@pytest.mark.parametrize(
-    ("clients", "message"),
-    [
-        ([0] * 79, r"clients must have one label per row, shape \(80,\), got shape \(79,\)"),
-        ([0] * 81, r"clients must have one label per row, shape \(80,\), got shape \(81,\)"),
-        ([[0]] * 80, "clients must have one label per row"),
-        ([None] * 80, "all integers or all strings"),
-        ("of batches", "clients cannot be given when X is an iterable"),
-    ],
-)
-def test_wrong_labels_of_a_tracker_leave_no_trace(clients, message):
-    X, _ = stream(80)
-    new = tracker()
-    for model in (new, clone(new).fit(X)):
-        before = joblib.hash(vars(model))
-        for method in ("fit", "partial_fit"):
-            rows_, of = (iter([X]), [0] * 80) if clients == "of batches" else (X, clients)
-            with pytest.raises(ValueError, match=message):
-                getattr(model, method)(rows_, clients=of)
-        assert joblib.hash(vars(model)) == before
-
-
 class OnDisk:
     """An array that is read slice by slice, and knows how many rows were asked for."""
 
@@ -262,7 +236,7 @@ def watching(k=3, size=60, noise=0.0, n_updates=10, threshold="auto", **options)
     return tracker(k, batch_size=size, detect_changes=changes, **options)
 
 
-@pytest.mark.parametrize(("noise", "noise_std"), [(0.0, 0.0), (1e-2, 0.0), (0.1, 0.0), (0.1, 0.05)])
+@pytest.mark.parametrize(("noise", "noise_std"), [(1e-2, 0.0), (0.1, 0.05)])
 def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
     # Ten batches are updated and four watched; then comes the change, or none, and ten updates
     # more. A batch has 60 rows of variance 1 in each of three directions: after the change the
