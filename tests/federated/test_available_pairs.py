@@ -38,7 +38,7 @@ def assert_is_of_pairs(pca, X, weight=None, tol=1e-10, mean_tol=None):
 
 @pytest.mark.filterwarnings("ignore:The covariance of available pairs")
 @BOTH
-@settings(max_examples=30, derandomize=True, deadline=None, database=None)
+@settings(max_examples=20, derandomize=True, deadline=None, database=None)
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(1, 25), min_size=1, max_size=6),

@@ -254,7 +254,7 @@ def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
     ("made", "size", "changes"),
     [
         # residuals in 8 dimensions scatter so much that some of the changes found are none
-        ((1500, 8, 2, 1010, 0, 0.1), 20, ChangeDetection(10)),
+        ((1000, 8, 2, 710, 0, 0.1), 20, ChangeDetection(10)),
         ((1500, 40, 3, 1000, 0, 0.05), 60, ChangeDetection(5, 0.1)),
     ],
 )

@@ -168,7 +168,7 @@ class OnDisk:
         return (np.sin(i * 1.7 + np.arange(self.shape[1])) * (1 + i % 7)).astype(self.dtype)
 
 
-@pytest.mark.parametrize("n", [1100, pytest.param(3144, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [700, pytest.param(3144, marks=pytest.mark.slow)])
 def test_arrays_on_disk_are_read_in_bounded_slices(n):
     data, weight = OnDisk(n, 8000), np.arange(n) % 3
     pca = StreamingPCA(2, block_size=100)  # slices of 524 rows end inside a block
@@ -190,7 +190,7 @@ def test_an_array_on_disk_without_rows_is_refused():
 
 @pytest.mark.parametrize("dtype", ["f8", "i2"])
 def test_a_memory_map_is_not_copied(dtype, tmp_path):
-    file = np.memmap(tmp_path / "X.dat", dtype=dtype, mode="w+", shape=(4000, 1000))
+    file = np.memmap(tmp_path / "X.dat", dtype=dtype, mode="w+", shape=(3000, 1000))
     file[:] = np.random.default_rng(0).integers(0, 100, file.shape)
     file.flush()
     pca = StreamingPCA(3)

@@ -127,7 +127,7 @@ def assert_within_theorem_3_6(batches, r):
 # ------------------------------------------------------------------------------- Theorem 3.6
 
 
-@pytest.mark.parametrize(("step", "noise"), [(0.0, 0.05), (0.02, 0.0), (0.09, 0.0), (0.09, 0.05)])
+@pytest.mark.parametrize(("step", "noise"), [(0.0, 0.05), (0.02, 0.0), (0.09, 0.05)])
 def test_theorem_3_6_bounds_the_error_of_every_batch(step, noise):
     r = 2
     run = tracked(swaying(220, r, 3, step), 12_000, each_once(), noise=noise)
