@@ -103,9 +103,8 @@ def low_rank(n=240, d=12, k=3, mean=0.0, share=0.1):
     return L, np.where(rng.random(L.shape) < share, np.nan, L), truth
 
 
-@pytest.mark.parametrize("mean", [0.0, 1e6])
-def test_rows_of_low_rank_are_found_to_rounding_by_many_rounds(mean):
-    L, X, truth = low_rank(mean=mean)
+def test_rows_of_low_rank_are_found_to_rounding_by_many_rounds():
+    L, X, truth = low_rank(mean=1e6)
     errors = []
     for n_rounds in (2, 4, 40):
         pca = FederatedPCA(3, missing=ConditionalFill(n_rounds=n_rounds))

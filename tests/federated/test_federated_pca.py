@@ -167,7 +167,6 @@ def test_labels_may_be_strings_numbers_or_pandas(sites):
 @pytest.mark.parametrize(
     "estimator",
     [
-        StreamingPCA(),
         StreamingPCA(2),
         StreamingPCA(0.5),
         StreamingPCA(4, svd_solver="qr"),

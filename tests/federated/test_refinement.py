@@ -38,12 +38,12 @@ D, RANK = 300, 3
 
 @pytest.fixture(scope="module")
 def X():
-    return make_spiked(3000, D, spikes=(4, 3.5, 3), random_state=0)[0] + 10.0
+    return make_spiked(1500, D, spikes=(9, 7, 5), random_state=0)[0] + 10.0
 
 
 @pytest.fixture(scope="module")
 def sites(X):
-    return np.arange(len(X)) // 200
+    return np.arange(len(X)) // 100
 
 
 def best(X, weight=None):
@@ -121,18 +121,18 @@ def test_row_chunks_of_dask_are_clients(X):
     for model in (here, there):
         assert subspace_distance(model.components_, best(X)) < 0.01
     assert there.communication_.floats_pooled == X.size
-    empty = da.from_array(X, chunks=((500, 0, 2500), -1))
+    empty = da.from_array(X, chunks=((500, 0, 1000), -1))
     again = FederatedPCA(RANK).fit(empty).refine(empty, n_rounds=2)
     assert subspace_distance(again.components_, best(X)) < 0.01
 
 
 def test_rows_of_all_calls_are_refined_together(X, sites):
     model = FederatedPCA(RANK, n_refinements=1)
-    for part in (slice(0, 1000), slice(1000, None)):
+    for part in (slice(0, 500), slice(500, None)):
         model.partial_fit(X[part], clients=sites[part])
     assert model.n_refinements_ == 0  # there are not all rows
-    with pytest.raises(ValueError, match="weight of 3000, got rows of weight 2000"):
-        model.refine(X[1000:], clients=sites[1000:])
+    with pytest.raises(ValueError, match="weight of 1500, got rows of weight 1000"):
+        model.refine(X[500:], clients=sites[500:])
     model.refine(X, clients=sites, n_rounds=6)
     error, bound = distances(model, X)
     assert error <= bound < 1e-4

@@ -38,7 +38,7 @@ def message(fit, X):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@settings(max_examples=6, derandomize=True, deadline=None, database=None)
+@settings(max_examples=4, derandomize=True, deadline=None, database=None)
 @given(data=st.data())
 def test_every_way_refuses_them_and_leaves_no_trace(route, data):
     n, d, params = ROUTES[route]

@@ -91,7 +91,7 @@ READS = [
 # noise in all directions, of which RobustSubspaceTracker may warn
 @pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
 @pytest.mark.parametrize("code", CODES[1:])
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_a_tracker_sees_the_same_stream_however_it_is_cut_and_read(code, data):
     n = data.draw(st.integers(1, 90))

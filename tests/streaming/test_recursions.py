@@ -272,12 +272,12 @@ def ranks(model, X):
 def test_the_rank_of_spirit_is_that_of_the_paper_after_every_row(
     f, hold_off, k, lower, upper, center
 ):
-    X, rule = PLAIN[:120], (k, lower, upper, f, hold_off)
+    X, rule = PLAIN[:90], (k, lower, upper, f, hold_off)
     _, history, ratio = spirit(seen_by_the_rule(X, center, f), *rule)
     model = SPIRIT(k, lower=lower, upper=upper, forgetting_factor=f, hold_off=hold_off)
     found = ranks(model.set_params(center=center), X)
     # the first row has no mean before it, and k rows are needed to show k components
-    assert_array_equal(found, np.minimum([k] * center + history, np.arange(1, 121)))
+    assert_array_equal(found, np.minimum([k] * center + history, np.arange(1, 91)))
     assert_allclose(model.energy_ratio_, ratio, rtol=1e-9)
 
 

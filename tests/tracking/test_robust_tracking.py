@@ -122,7 +122,7 @@ def test_a_method_or_a_threshold_alone_stands_for_an_object_with_the_other_defau
     assert_array_equal(by_default.fit(stream.X).components_, tracker().fit(stream.X).components_)
 
 
-@pytest.mark.parametrize(("noise", "outliers"), [(0.0, 0.0), (0.0, 0.05), (0.05, 0.05), (0.2, 0.0)])
+@pytest.mark.parametrize(("noise", "outliers"), [(0.0, 0.0), (0.0, 0.05), (0.2, 0.05)])
 def test_noise_is_no_outlier(noise, outliers):
     stream = constant_stream(600, 200, outliers=outliers, noise_std=noise)
     model = tracker().fit(stream.X)
@@ -138,7 +138,6 @@ def test_noise_is_no_outlier(noise, outliers):
 @pytest.mark.parametrize(
     ("options", "mean"),
     [
-        ({}, 0.0),
         ({"forgetting_factor": 0.98, "n_iter": 3}, 0.0),
         ({"detect_changes": ChangeDetection(3), "batch_size": 25}, 0.0),
         ({"center": True}, 1e6),
@@ -230,10 +229,8 @@ def test_new_rows_are_decomposed_and_outliers_move_nothing(fitted):
 @pytest.mark.parametrize(
     ("scale", "center", "sizes"),
     [
-        (1e-100, False, ()),
-        (1e-6, True, ()),
+        (1e-100, True, ()),
         (1e90, False, (5.0, 2 / 3)),
-        (1e-100, True, (5.0, 2 / 3)),
         (np.float32(1), False, (5.0, 2 / 3)),
         (np.float32(1), True, ()),
     ],
