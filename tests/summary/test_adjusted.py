@@ -300,6 +300,7 @@ def test_the_unit_of_the_weights_does_not_matter(model, unit):
 # change of units at the beginning and the end of each call left.
 ERRORS = [
     (200, True, True, True, 1.2e-5),
+    (1000, True, False, True, 1.7e-9),
     (1000, True, True, False, 1.5e-6),
     (None, False, True, True, 3.2e-5),
     (None, True, False, False, 7.4e-6),
