@@ -300,6 +300,7 @@ def test_the_unit_of_the_weights_does_not_matter(model, unit):
 # change of units at the beginning and the end of each call left.
 ERRORS = [
     (200, True, True, True, 1.2e-5),
+    (1000, False, True, True, 3.3e-5),
     (1000, True, False, True, 1.7e-9),
     (1000, True, True, False, 1.5e-6),
     (None, False, True, True, 3.2e-5),
@@ -330,16 +331,19 @@ def adjusted_rows(X, confounders, scale):
 
 @pytest.mark.parametrize(("batch", "regressed", "scale", "in_other_units", "error"), ERRORS)
 def test_a_cut_is_that_of_the_adjusted_rows(batch, regressed, scale, in_other_units, error):
-    X, confounders = power_law(0, in_other_units), CONFOUNDERS if regressed else None
+    found, confounders = [], CONFOUNDERS if regressed else None
     options = {"scale": scale, "partial_out": confounders}
-    if batch is None:
-        pca = FederatedPCA(3, **options).fit(X, clients=np.arange(len(X)) // 200)
-    else:
-        pca = StreamingPCA(3, oversampling=10, **options)
-        for i in range(0, len(X), batch):
-            pca.partial_fit(X[i : i + batch])
-    assert len(pca.subspace_.components) < 500
-    assert excess_error(adjusted_rows(X, confounders, scale), pca.components_) < 2 * error
+    for seed in range(2):
+        X = power_law(seed, in_other_units)
+        if batch is None:
+            pca = FederatedPCA(3, **options).fit(X, clients=np.arange(len(X)) // 200)
+        else:
+            pca = StreamingPCA(3, oversampling=10, **options)
+            for i in range(0, len(X), batch):
+                pca.partial_fit(X[i : i + batch])
+        assert len(pca.subspace_.components) < 500
+        found.append(excess_error(adjusted_rows(X, confounders, scale), pca.components_))
+    assert np.mean(found) < 2 * error
 
 
 @pytest.mark.parametrize("scale", [False, True])
