@@ -186,20 +186,6 @@ def test_files_give_the_numbers_of_one_process(tmp_path):
     assert pca.summaries_["east"].site == "east"  # as the others know theirs
 
 
-def test_a_file_that_is_cut_or_changed_is_refused():
-    """With the checksum left wrong; tests/summary/test_codec.py has those with it made right."""
-    data = PairMoments.from_rows(rows_with_holes(18, 30, 3)).to_bytes()
-    with pytest.raises(ValueError, match="max_bytes=10"):
-        PairMoments.from_bytes(data, max_bytes=10)
-    with pytest.raises(ValueError, match=r"header announces"):
-        PairMoments.from_bytes(data[:-8])
-    for at in range(0, len(data), 7):
-        broken = bytearray(data)
-        broken[at] ^= 255
-        with pytest.raises(ValueError, match=r"moments of pairs"):
-            PairMoments.from_bytes(bytes(broken))
-
-
 def test_memory_is_that_of_three_matrices_and_a_block():
     """Also of as many rows as a block has that have no weight, which are as absent."""
     X = rows_with_holes(19, 260, 1000)

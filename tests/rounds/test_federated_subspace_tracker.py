@@ -34,7 +34,7 @@ from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue, scales_by_sums
 from fedpca_sklearn.rounds._queries import Client
 
 # about the origin the mean is a direction of the three, which leaves a small gap behind it
-ROUNDS = {"n_rounds": 200, "init_rounds": 200}
+ROUNDS = {"n_rounds": 140, "init_rounds": 140}
 
 
 def stream(n=400, d=30, k=3, noise=0.01, holes=0.1, mean=0.0):

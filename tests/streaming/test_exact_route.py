@@ -35,7 +35,7 @@ EXACT = {  # rows, and components
 
 
 @pytest.mark.parametrize(
-    ("cuts", "kind"), [*[([], kind) for kind in EXACT], *[([1, 900], k) for k in [*EXACT][::2]]]
+    ("cuts", "kind"), [*(([], k) for k in EXACT), ([1, 900], "sparse"), ([1, 900], "integers")]
 )
 def test_streams_are_exact_up_to_some_twenty_features_a_direction(kind, cuts):
     X, r = EXACT[kind]
@@ -159,7 +159,7 @@ SIZES = [
     (400, {"n_components": 5}, "f8"),
     (2000, {"n_components": 10}, "f8"),
     (2000, {"n_components": 10}, "f4"),
-    (20_000, {"n_components": 10, "oversampling": 0, "center": False}, "f8"),
+    (10_000, {"n_components": 10, "oversampling": 0, "center": False}, "f8"),
     (2000, {"n_components": 10, "block_size": 500}, "f4"),
     (500, {"n_components": 10, "block_size": 1000}, "f8"),
     (3000, {"n_components": 10, "svd_solver": "qr"}, "f4"),
@@ -171,7 +171,7 @@ SIZES = [
 def test_memory_is_stated_in_advance(d, params, dtype):
     pca = StreamingPCA(**params)
     # as many rows as passes over them, or chunks in float32, want; and as few as are one block
-    n = 600 if d == 20_000 else params.get("block_size", 1600 if d == 2000 else 1400) * 3
+    n = 600 if d == 10_000 else params.get("block_size", 1600 if d == 2000 else 1400) * 3
     n = 1400 if d == 3000 else n  # by QR
     X = np.random.default_rng(0).standard_normal((n, d), dtype=dtype) + np.ones(1, dtype)
     pca.fit(X[: 2 * 10**6 // d]).components_  # noqa: B018 imports and caches are not counted
