@@ -187,13 +187,15 @@ def naming(case):
         raise
 
 
-def assert_refused(row, values):
-    """Hold that a call is refused by name and changes nothing: "model | call | words ..."."""
-    code, call, *words = row.split(" | ")
-    model = eval(code, dict(values))
-    before = None if isinstance(model, type) else joblib.hash(vars(model))
-    with pytest.raises((ValueError, TypeError)) as error:
-        eval(f"model.{call}", {**values, "model": model})
-    for word in words:
-        assert word in str(error.value)
-    assert before is None or joblib.hash(vars(model)) == before
+def assert_refused(table, values):
+    """Hold that calls are refused by name and change nothing: lines "model | call | words ..."."""
+    for row in table.strip().splitlines():
+        code, call, *words = row.split(" | ")
+        with naming(row):
+            model = eval(code, dict(values))
+            before = None if isinstance(model, type) else joblib.hash(vars(model))
+            with pytest.raises((ValueError, TypeError)) as error:
+                eval(f"model.{call}", {**values, "model": model})
+            for word in words:
+                assert word in str(error.value)
+            assert before is None or joblib.hash(vars(model)) == before
