@@ -138,6 +138,8 @@ PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X + 1, clients=CLASS) | mea
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[CLASS != 1], clients=CLASS[CLASS != 1]) | 1
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X, clients=np.where(CLASS == 1, 7, CLASS)) | 7
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | inverse_transform(X) | X must have shape (n_samples, 4), got (178, 13)
+FederatedSubspaceTracker(2) | fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
+FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
 FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
 FederatedScaler().fit(X) | partial_fit(X, sample_weight=np.zeros(177)) | sample_weight

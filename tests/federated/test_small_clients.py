@@ -122,6 +122,8 @@ def test_an_estimator_with_other_parameters_has_its_own_call(by_themselves):
         by_themselves.clear()
         FederatedPCA(3, estimator=StreamingPCA(3, **options)).fit(X, clients=labels)
         assert by_themselves == [0, 1, 2], options
+    with pytest.raises(ValueError, match=r"Client 0: .*n_components"):
+        FederatedPCA(3, estimator=StreamingPCA(51)).fit(X, clients=labels)
 
 
 def test_estimators_of_small_clients_are_whole(by_themselves):

@@ -162,6 +162,7 @@ SIZES = [
     (10_000, {"n_components": 10, "oversampling": 0, "center": False}, "f8"),
     (2000, {"n_components": 10, "block_size": 500}, "f4"),
     (500, {"n_components": 10, "block_size": 1000}, "f8"),
+    (500, {"n_components": 10, "svd_solver": "qr"}, "f4"),
     (3000, {"n_components": 10, "svd_solver": "qr"}, "f4"),
 ]
 
