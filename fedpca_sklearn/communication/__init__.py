@@ -2,8 +2,7 @@
 
 from ._channel import Channel, FadingChannel, FixedPointChannel, GaussianChannel, PerfectChannel
 from ._federation import CommunicationLog, Federation
-from ._schedule import load_balanced_schedule
-from ._topology import Complete, Graph, Ring, Star, Topology
+from ._topology import Complete, Graph, Ring, Star, Topology, load_balanced_schedule
 
 __all__ = [
     "Channel",

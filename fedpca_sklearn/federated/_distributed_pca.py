@@ -31,7 +31,7 @@ from .._validation.checks import (
     with_parameters,
 )
 from ..communication._federation import Message, clients_named, named
-from ..communication._schedule import merge_levels, update_pair
+from ..communication._topology import merge_levels, update_pair
 from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ..summary._triangle import Triangle, merge_factors, pooled, subspace_of, triangle_of_rows
