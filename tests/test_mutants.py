@@ -4,8 +4,6 @@ import ast
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["mutant"]
 
@@ -17,12 +15,12 @@ def test_there_are_sixty_and_each_says_something_else():
     assert rooms >= {"_kernels", "summary", "streaming", "federated", "rounds"}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one["says"])
-def test_a_mutant_replaces_a_text_that_is_there_once(mutant):
-    assert set(mutant) == {"says", "file", "old", "new", "tests"}
-    text = (ROOT / "fedpca_sklearn" / mutant["file"]).read_text()
-    assert text.count(mutant["old"]) == 1
-    ast.parse(text.replace(mutant["old"], mutant["new"]))
+def test_a_mutant_replaces_a_text_that_is_there_once():
+    for mutant in MUTANTS:
+        assert set(mutant) == {"says", "file", "old", "new", "tests"}
+        text = (ROOT / "fedpca_sklearn" / mutant["file"]).read_text()
+        assert text.count(mutant["old"]) == 1, mutant["says"]
+        ast.parse(text.replace(mutant["old"], mutant["new"]))
 
 
 def test_the_tests_of_each_exist():
