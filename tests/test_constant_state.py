@@ -22,6 +22,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.streaming import _blocks
+from fedpca_sklearn.tracking import _stmiss
 
 KEPT = 1000
 MESSAGE = SimpleNamespace(n_floats=3, nbytes=24)
@@ -95,12 +96,14 @@ def test_the_last_ranks_are_remembered_however_the_stream_is_cut(monkeypatch):
     assert_array_equal(whole.rank_history_[:60], few[100:])
 
 
-def test_changes_of_a_stream_are_remembered_up_to_a_number():
+def test_changes_of_a_stream_are_remembered_up_to_a_number(monkeypatch):
+    assert _stmiss._CHANGES_KEPT == KEPT
+    monkeypatch.setattr(_stmiss, "_CHANGES_KEPT", 100)
     options = {"detect_changes": ChangeDetection(1, 1e-9)}
-    tracker, n = SubspaceTracker(1, batch_size=2, **options), 2 * 2 * 1050
+    tracker, n = SubspaceTracker(1, batch_size=2, **options), 2 * 2 * 120
     axes = np.eye(6)[np.arange(n) // 4 % 6]
     tracker.fit(axes * (1 + RNG.random((n, 1))))
-    assert len(tracker.change_points_) == KEPT
+    assert len(tracker.change_points_) == 100
     assert tracker.change_points_[-1] > n - 20
 
 

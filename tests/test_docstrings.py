@@ -19,7 +19,7 @@ APPS = [getattr(flower, name) for name in flower.__all__]
 BASES = [getattr(base, name) for name in base.__all__ if name != "Interval"]  # scikit-learn's own
 # a docstring, its sections in order; parameters: no others, in order, with type and text; results
 # with text
-OF_OVERRIDES = {"GL06", "GL07", "GL08", "PR02", "PR03", "PR04", "PR07", "PR10", "RT03"}
+OF_OVERRIDES = frozenset({"GL06", "GL07", "GL08", "PR02", "PR03", "PR04", "PR07", "PR10", "RT03"})
 # all parameters, and a section for the result, which an override need not repeat
 CHECKS = OF_OVERRIDES | {"PR01", "RT01", "YD01"}
 
@@ -45,7 +45,7 @@ def public_things():
 def findings():
     """What numpydoc finds, in lines "name: code parameters", and all names."""
     lines, all_names = set(), set()
-    for thing, member, asked in public_things():
+    for thing, member, asked in dict.fromkeys(public_things()):  # a base has many subclasses
         name = thing.__qualname__ + member
         all_names.add(name)
         found = validate(f"{thing.__module__}.{name}")

@@ -153,7 +153,7 @@ def hits_of(found, X, variance):
 
 
 def test_intervals_have_the_populations_value_as_often_as_they_say():
-    rng, repetitions, variance = np.random.default_rng(0), 100, np.array([10.0, 4.0])
+    rng, repetitions, variance = np.random.default_rng(0), 50, np.array([10.0, 4.0])
     hits = np.zeros(3)
     for _ in range(repetitions):
         Z = rng.exponential(size=(1000, 20)) - 1  # skewed
@@ -180,7 +180,7 @@ def sites_that_differ(rng, sizes, d=12):
 
 
 def test_unequal_sites_whose_means_differ_are_as_uncertain_as_few():
-    rng, repetitions, hits = np.random.default_rng(0), 100, np.zeros(3)
+    rng, repetitions, hits = np.random.default_rng(0), 50, np.zeros(3)
     for _ in range(repetitions):
         parts, variance = sites_that_differ(rng, SIZES)
         with pytest.warns(UserWarning, match="as 4.* sites of equal size"):

@@ -1,6 +1,7 @@
 """The list of mutants fits the code; ``tasks.py mutants`` runs it."""
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def test_the_tests_of_each_exist():
     nodes = {node.partition("[")[0] for one in MUTANTS for node in one["tests"]}
     assert all(one["tests"] for one in MUTANTS)
     for file in {node.partition("::")[0] for node in nodes}:
-        tree = ast.walk(ast.parse((ROOT / file).read_text()))
-        there = {f"{file}::{node.name}" for node in tree if isinstance(node, ast.FunctionDef)}
-        assert {node for node in nodes if node.startswith(f"{file}::")} <= there
+        there = re.findall(r"^def (test_\w+)", (ROOT / file).read_text(), re.MULTILINE)
+        assert {node for node in nodes if node.startswith(f"{file}::")} <= {
+            f"{file}::{name}" for name in there
+        }
