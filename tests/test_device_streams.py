@@ -95,9 +95,17 @@ StreamingPCA(10, svd_solver="qr") | batches(power_law(700, 40), 300, 400)
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_stream_leads_where_that_at_home_does(route, put, eigenproblems):
+# the first on each library, others in turn
+TURNS = [(route, i % 2) for i, route in enumerate(ROUTES)]
+TURNS += [(route, (i + 1) % 2) for i, route in enumerate(ROUTES[:5])]
+
+
+@pytest.mark.parametrize(("route", "on_torch"), TURNS)
+def test_a_stream_leads_where_that_at_home_does(route, on_torch, eigenproblems, monkeypatch):
     code, parts = route.split(" | ")
+    put = ON_A_GPU.get("cuda", torch.asarray) if on_torch else on_strict
+    if on_torch and not ON_A_GPU:
+        as_if_on_a_device(monkeypatch)
     parts = eval(parts, {**NAMES, "power_law": power_law, "batches": batches, "WIDE": WIDE})
     found, added_up = made(code).fit(map(put, parts)), route in ROUTES[:5]
     if added_up:  # one eigenproblem, when it is read

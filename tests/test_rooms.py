@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,15 @@ def rooms_of_the_page(page):
     return names
 
 
+@cache
+def nodes_of(file):
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
 def imported_rooms(file, package):
     """Rooms that a file imports, wherever in the file: relatively, absolutely, by the root."""
     place = (package.name, *file.relative_to(package).parent.parts)
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.ImportFrom):
             base = place[: len(place) + 1 - node.level] if node.level else ()
             path = (*base, *(node.module.split(".") if node.module else ()))
@@ -133,7 +139,7 @@ def test_what_is_no_name_of_the_package_is_an_error():
 
 def identifiers(file):
     """Names of functions, classes, parameters, attributes and variables."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         for kind in ("name", "arg", "id", "attr"):
             if isinstance(name := getattr(node, kind, None), str):
                 yield name
