@@ -637,13 +637,3 @@ def test_a_share_of_variance_does_not_depend_on_the_scale_and_weights_have_a_fin
     assert len(counts) == 1
     with pytest.raises(ValueError, match="sample_weight must have a finite sum"):
         made(code).fit(np.eye(4), sample_weight=[1e308, 1e308, 1, 1])
-
-
-@pytest.mark.parametrize("code", ["StreamingPCA(3)", "FederatedPCA(3)"])
-def test_categories_of_equal_size_have_components(code):
-    """Dummy columns, the last one dropped: all eigenvalues but one are equal."""
-    model = made(code)
-    X = np.vstack([np.eye(300)[:, :-1]] * getattr(model, "n_clients", 1))
-    Z = model.fit(X).transform(X)
-    squares = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3] ** 2
-    assert_allclose(Z.T @ Z, np.diag(squares), atol=1e-9)

@@ -94,7 +94,7 @@ def test_nothing_is_said_of_pairs_that_are_not_certain(spectrum, count):
         assert n_products <= 3 * count // 2 + 16
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     times=st.lists(st.integers(1, 4), min_size=4, max_size=12),
     count=st.integers(1, 12),
@@ -170,19 +170,19 @@ def test_pairs_in_reserve_are_nystroems(reserves, spaces):
 # -------------------------------------------------------------------------- blocks of vectors
 
 
-@pytest.mark.parametrize("kept", [1, 5, 30])
 @pytest.mark.parametrize("spectrum", BY_BLOCKS)
-def test_the_leading_pairs_are_those_of_the_operator(spectrum, kept):
+def test_the_leading_pairs_are_those_of_the_operator(spectrum):
     lam, tol = BY_BLOCKS[spectrum], 1e-9
     A = of_spectrum(lam)
-    found, V = block_krylov(lambda B: A @ B, N, kept, kept, tol)
-    rounding = N * EPS * lam[0]
-    assert len(found) >= min(kept, np.sum(lam > 2 * rounding))
-    assert_allclose(V.T @ V, np.eye(len(found)), atol=1e-13)
-    # a residual of tol lam is an error of tol^2 lam^2 over the gap, which is at least lam / N here
-    assert_allclose(found, lam[: len(found)], rtol=N * tol**2, atol=2 * rounding)
-    residuals = np.linalg.norm(A @ V - V * found, axis=0)
-    assert np.all(residuals <= 2 * np.maximum(tol * found, rounding))
+    for kept in (1, 5, 30):
+        found, V = block_krylov(lambda B: A @ B, N, kept, kept, tol)
+        rounding = N * EPS * lam[0]
+        assert len(found) >= min(kept, np.sum(lam > 2 * rounding))
+        assert_allclose(V.T @ V, np.eye(len(found)), atol=1e-13)
+        # a residual of tol lam is an error of tol^2 lam^2 over the gap, at least lam / N here
+        assert_allclose(found, lam[: len(found)], rtol=N * tol**2, atol=2 * rounding)
+        residuals = np.linalg.norm(A @ V - V * found, axis=0)
+        assert np.all(residuals <= 2 * np.maximum(tol * found, rounding))
 
 
 # -------------------------------------------------------------------------- of a whole matrix
@@ -231,7 +231,7 @@ def test_a_few_pairs_are_the_same_in_any_unit(exponent, count, order):
 # -------------------------------------------------------------------------- completed bases
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@settings(max_examples=80, derandomize=True, deadline=None, database=None)
 @given(st.data(), st.integers(1, 12), st.sampled_from(["f8", "f4"]))
 def test_the_extended_rows_are_orthonormal_whatever_the_first_are(data, d, dtype):
     """Alike or zero on some axes, or along groups of equal columns, as those of equal columns."""
@@ -266,21 +266,18 @@ def test_axes_that_the_rows_do_not_touch_are_taken_as_they_are():
 SEMI_DEFINITE = {name: lam for name, lam in {**KNOWN, **BY_BLOCKS}.items() if lam.min() >= 0}
 
 
-@pytest.mark.parametrize("count", [1, 10, 70, 80, N - 1, N])
 @pytest.mark.parametrize("spectrum", [*SEMI_DEFINITE, "huge"])
-def test_bounds_of_the_first_eigenvalues_hold(spectrum, count):
+def test_bounds_of_the_first_eigenvalues_hold_and_find_what_is_far_above_rounding(spectrum):
     lam = 1e160 / ORDER if spectrum == "huge" else SEMI_DEFINITE[spectrum]
     sizes, A = np.sort(lam)[::-1], of_spectrum(lam)
     off = N * EPS * sizes[0]  # of the matrix that was put together
-    for G in (A, np.asfortranarray(A), np.tril(A)):
-        least, most = least_leading(G, count, 1e-6 * sizes[0])
-        assert least <= sizes[count - 1] + off
-        assert most >= sizes[0] - off
-
-
-@pytest.mark.parametrize("count", [1, 10, 70, 80, N - 1, N])
-def test_bounds_find_what_is_far_above_rounding(count):
-    least, most = least_leading(np.tril(of_spectrum(1 / ORDER)), count, 1e-6)
-    # in a space of random vectors times G a good part of it; by Cholesky's method what is asked for
-    assert least > (2e-6 if count == N else 0.1 / count)
-    assert most < np.sqrt(np.sum(ORDER**-2.0)) * (1 + 2 * N * EPS)
+    for count in (1, 10, 70, 80, N - 1, N):
+        for G in (A, np.asfortranarray(A), np.tril(A)):
+            least, most = least_leading(G, count, 1e-6 * sizes[0])
+            assert least <= sizes[count - 1] + off
+            assert most >= sizes[0] - off
+        if spectrum == "decay":
+            # in a space of random vectors times G a good part of it; by Cholesky's method what is
+            # asked for
+            assert least > (2e-6 if count == N else 0.1 / count)
+            assert most < np.sqrt(np.sum(ORDER**-2.0)) * (1 + 2 * N * EPS)

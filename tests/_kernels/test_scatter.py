@@ -65,7 +65,7 @@ def power_law(n, d, alpha, seed=0):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    n=st.sampled_from([1, 7, 64, 300, 3000]),
+    n=st.sampled_from([1, 7, 64, 300, 2000]),
     d=st.one_of(*[st.integers(2, 40)] * 4, st.just(1100)),
     q=st.sampled_from([0, 0, 1, 4, 8]),
     far=st.sampled_from([0, 3, 1e3, 1e6]),
@@ -186,7 +186,6 @@ def test_threads_share_the_rows(d, mean, weighted, dtype, convert, monkeypatch, 
     ("n", "d", "r", "alpha", "precision", "n_threads"),
     [
         (20_000, 70, 10, 1.0, PLAIN, 2),
-        (20_000, 70, 10, 3.0, APART, 1),
         (20_000, 70, 10, 3.0, APART, 2),
         (20_000, 70, 10, 4.0, EXACT, 1),
         (20_000, 70, 20, 2.0, APART, 2),
@@ -202,7 +201,7 @@ def test_small_variances_beside_large_ones_keep_their_digits(
     angle = 1e-4 if precision == PLAIN else 1e-5
     assert_leads(StreamingPCA(r).fit(X), X, r, angle=angle, rtol=1e-5)
     assert made == [precision]
-    if (d, r) == (70, 10):
+    if alpha == 3.0:
         made.clear()
         X, pca = power_law(4 * n, d, alpha), StreamingPCA(r)
         for batch in np.split(X, 4):
