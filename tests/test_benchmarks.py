@@ -526,16 +526,6 @@ def test_a_coreset_has_the_cost_of_all_points():
     assert_allclose(means, [0, 10, 30], atol=1)  # eight standard deviations of a mean of 60
 
 
-def test_projected_data_are_those_of_eq_5():
-    module = scenario("federated_lemmas")
-    X, rank = np.random.default_rng(0).standard_normal((230, 30)) @ np.diag(np.arange(30, 0, -1)), 6
-    want = np.zeros((0, 30))
-    for start in range(0, 230, 50):  # SVD_r of the last estimate beside the block
-        U, s, Vt = np.linalg.svd(np.vstack([want, X[start : start + 50]]), full_matrices=False)
-        want = (U[:, :rank] * s[:rank]) @ Vt[:rank]
-    assert_allclose(module.projected_data(X, module.spca(rank)), want, atol=1e-9)
-
-
 @pytest.mark.parametrize("halved", [True, False])
 def test_sketches_in_so_many_rows_keep_the_bound_of_frequent_directions(halved):
     X = fedpca_sklearn.make_power_law(300, 30, alpha=0.5, random_state=0)

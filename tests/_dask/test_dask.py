@@ -120,6 +120,7 @@ def test_a_fit_on_processes_is_that_of_one_process(pca, cluster):
         fitted.transform(chunked(X)).compute()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_does_not_change_the_result(cluster, tmp_path):
     X, flag = rows(3000), tmp_path / "killed"
 
