@@ -372,7 +372,7 @@ def claims():
         yield pytest.param(call.removeprefix("slow "), kept, marks=[slow] * call.startswith("slow"))
 
 
-@pytest.mark.parametrize(("call", "kept"), claims())
+@pytest.mark.parametrize(("call", "kept"), list(claims()))
 def test_rows_of_a_scenario_keep_what_the_page_says(call, kept):
     name = call.partition(".")[0]
     module = scenario(name)
