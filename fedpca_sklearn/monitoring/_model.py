@@ -310,6 +310,7 @@ class MonitorModel:
             weights[:k, 0] = 1
             weights[:k, 1] = np.minimum(1 / within.variances, np.finfo(float).max)
             weights[:, 2] = np.minimum(1 / whole.variances, np.finfo(float).max)
+            least_q = max(eps * total + float(size @ size), np.finfo(float).tiny)
         return cls(
             mean=mean,
             scale=scale,
@@ -317,7 +318,7 @@ class MonitorModel:
             whole=whole,
             n_samples=n,
             level=1 - np.sqrt(1 - contamination) if 0 < k < d else contamination,
-            least_q=max(eps * total + float(size @ size), np.finfo(float).tiny),
+            least_q=least_q,
             says=n - 1 - k >= _LEAST_DEGREES,
             weights=weights,
         )

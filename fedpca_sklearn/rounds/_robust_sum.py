@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from .._validation.checks import Interval
 from ..communication import Federation, PerfectChannel
@@ -188,8 +189,9 @@ def contradicts(
     """
     V, n, shift = query.V, part.n_samples, part.mean - query.mean
     scatter = _scatter(part, query.mean)
-    rounding = _ROUNDINGS * float(np.finfo(part.components.dtype).eps * np.linalg.norm(part.mean))
-    slack = n * max(_SHARE * max(scatter / max(n, 1.0), typical), rounding**2)
+    eps, length = np.finfo(part.components.dtype).eps, scipy.linalg.norm(part.mean)
+    rounding = _ROUNDINGS * float(eps * length)
+    slack = n * max(_SHARE * max(scatter / max(n, 1.0), typical), rounding * rounding)
     cut = max(part.scatter - float(part.singular_values @ part.singular_values), 0.0)
     said = (part.components @ V.T).T * part.singular_values**2 @ part.components
     said += n * np.outer(V @ shift, shift)
