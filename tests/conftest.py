@@ -8,8 +8,8 @@ A test of three or more lists of cases runs with a covering array of them: every
 lists meet. A case that is named (``test_it[0-a]``) runs, and with ``TESTS_CASES=all`` all of them;
 with ``TESTS_CASES=3`` (``tasks.py fast``) three cases of each test.
 
-What collection has made (thousands of tests and the modules they import) lives until the end of the run:
-the garbage collector, which walked through all of it again and again, is told to leave it out.
+What collection has made (thousands of tests and the modules they import) lives until the end of the
+run: the garbage collector, which walked through all of it again and again, is told to leave it out.
 """
 
 import gc

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, filterfalse, islice, starmap
@@ -301,7 +302,16 @@ def _configured(config: dict[str, Any], function: Callable, *client: Any) -> Any
 
 def _on_single_threads(parallel: Parallel, calls: Iterable) -> Iterator[Any]:
     with single_blas_thread():
-        yield from parallel(calls)
+        results = parallel(calls)
+        try:
+            for result in results:  # noqa: UP028 (yield from closes them itself, and they warn)
+                yield result
+        except GeneratorExit:  # who takes the results has failed, and joblib warns of the others
+            if isinstance(results, Generator):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    results.close()
+            raise
 
 
 def clients_named(labels: Iterable[Any]) -> list[str]:

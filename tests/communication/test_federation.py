@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from types import SimpleNamespace
 
 import joblib
@@ -154,3 +155,19 @@ def test_clients_have_the_configuration_of_scikit_learn(n_jobs):
         threads, known_there = zip(*Federation(n_jobs).map(known, [("a",), ("b",)]), strict=True)
     assert known_there == (7, 7)
     assert (threading.get_ident() in threads) == (n_jobs is None)
+
+
+def test_who_fails_between_two_results_is_not_warned_of_the_others():
+    """By joblib: an error of the server would come with a warning, some time later."""
+    done = threading.Barrier(3, timeout=60)
+
+    def work(label):
+        if label:
+            done.wait()
+        return label
+
+    results = Federation(n_jobs=2).map(work, [(i,) for i in range(3)])
+    next(results)
+    done.wait()
+    time.sleep(0.1)  # the others' results are there
+    results.close()
