@@ -189,8 +189,8 @@ def contradicts(
     """
     V, n, shift = query.V, part.n_samples, part.mean - query.mean
     scatter = _scatter(part, query.mean)
-    eps, length = np.finfo(part.components.dtype).eps, scipy.linalg.norm(part.mean)
-    rounding = _ROUNDINGS * float(eps * length)
+    length = scipy.linalg.norm(part.mean, check_finite=False)
+    rounding = _ROUNDINGS * float(np.finfo(part.components.dtype).eps * length)
     slack = n * max(_SHARE * max(scatter / max(n, 1.0), typical), rounding * rounding)
     cut = max(part.scatter - float(part.singular_values @ part.singular_values), 0.0)
     said = (part.components @ V.T).T * part.singular_values**2 @ part.components

@@ -58,7 +58,7 @@ class Frame:
         N = np.linalg.svd(b[None])[2][1:]  # coordinates of rows whose constant is 0
         point = self.origin + (self.constant / square * (b @ B) if square > 0 else 0.0)
         u = factor @ b
-        length = float(scipy.linalg.norm(u))  # whose squares may overflow
+        length = float(scipy.linalg.norm(u, check_finite=False))  # squares may overflow
         if length > 0:  # about the mean of the coordinates
             u /= length
             factor = factor - u[:, None] * (u @ factor)
