@@ -63,7 +63,7 @@ def without_times(method: Callable) -> Callable:
 
 # A subspace has changed if less than this share of the rows of a fit counts, and a model that keeps
 # the past loses more: by these shares of its loss, and of the variance of an entry.
-_COUNT, _LOSS, _VARIANCE = 0.75, 0.2, 0.01
+_COUNT, _LOSS, _VARIANCE = 0.75, 0.2, 0.07
 
 # Constraints of the parameters of trackers that find outliers.
 OUTLIERS: dict = {

@@ -66,6 +66,15 @@ def test_a_fit_warns_where_its_components_are_not_those_of_all_rows():
     SubspaceTracker(5).fit(with_holes(rows(1600, mean=100.0)[0], 0.1))
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-3, 0.03])
+def test_a_fit_does_not_take_the_holes_of_its_first_rows_for_a_change(noise):
+    rng = np.random.default_rng(2)
+    V = np.linalg.qr(rng.standard_normal((30, 3)))[0].T
+    X = rng.standard_normal((600, 3)) * [3, 2, 1] @ V + noise * rng.standard_normal((600, 30))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    assert SubspaceTracker(3).fit(X).subspace_.n_samples < 400
+
+
 # in noise a robust tracker takes what changes for outliers at first
 @pytest.mark.filterwarnings("ignore:the subspace of the rows has changed")
 @pytest.mark.parametrize(
