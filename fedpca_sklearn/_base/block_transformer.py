@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,7 +141,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """Set the fitted attributes; return the computed ones, and whether these are all."""
         self.__dict__[LEARNT] = Learnt(stream, {})
         state, rows = stream.state, stream.buffer.rows
-        with self._threads(rows.shape[1]):
+        d = rows.shape[1]
+        with threads_for(d * (stream.buffer.room + self._rank(d))):
             if len(rows):
                 state = self._next_state(state, rows)
                 self._after_block(state, full=False)
@@ -150,7 +150,7 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
             self._show(state, stream.n_rows, stream.dtype)
         after = dict(vars(self))
         values = after.pop(LEARNT).values
-        return values, all(before.get(name) is value for name, value in after.items())
+        return values, all(map(is_, map(before.get, after), after.values()))
 
     @abstractmethod
     def _block_rows(self, d: int, first: bool = True) -> int:
@@ -248,46 +248,37 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
                     check_at_most_features(self.n_components, d)
                     nothing, dtype = RowBuffer(np.empty((0, d)), 1), float_dtype(batch)
                     stream = Stream(fixed, self._start(d), nothing, 0, dtype, 0)
-                state = self._begin_batch(stream, n, labels)
-                with self._threads(d):
-                    for Y, full in self._blocks(stream, batch):
-                        if full:
-                            state = self._next_state(state, Y)
-                            self._after_block(state, full=True)
-                n_rows = stream.n_rows + n
-                buffer = RowBuffer(Y, self._block_rows(d, len(Y) == n_rows))
-                stream = stream._replace(
-                    state=state, buffer=buffer, n_rows=n_rows, n_before=stream.n_rows
-                )
+                stream = self._with_batch(stream, batch, self._begin_batch(stream, n, labels))
                 del batch  # before the next one is read
             assert stream is not None  # a stream without batches has been refused
             values, complete = self._shown(stream)
-            opened = complete and labels is None and self._needs_no_more_checks(values, stream)
+            subspace, opened = values["subspace_"], False
+            if complete and labels is None and not hasattr(self, "feature_names_in_"):
+                variance = subspace.total_variance
+                opened = is_bounded_state(subspace.mean, variance, stream.dtype)
             self.__dict__[LEARNT] = Learnt(stream._replace(opened=opened), values)
         return self
 
-    def _needs_no_more_checks(self, values: dict[str, Any], stream: Stream) -> bool:
-        """Whether rows of moderate size need no check but that of their shape and dtype."""
-        if hasattr(self, "feature_names_in_"):
-            return False
-        subspace = values["subspace_"]
-        return is_bounded_state(subspace.mean, subspace.total_variance, stream.dtype)
-
-    def _threads(self, d: int) -> AbstractContextManager[None]:
-        return threads_for(d * (self._block_rows(d) + self._rank(d)))
-
-    def _blocks(self, stream: Stream, batch: Any) -> Iterator[tuple[np.ndarray, bool]]:
-        """Yield the rows of the buffer and those of a batch in full blocks, then what is left."""
-        waiting, d, at = stream.buffer.rows, batch.shape[1], 0
-        started, full = stream.n_rows > len(waiting), True
-        while full:
-            size = self._block_rows(d, not started)
-            rows = in_numpy(batch[at : at + size - len(waiting)])
-            at += rows.shape[0]
-            rows = rows.toarray() if sp.issparse(rows) else rows
-            rows = rows.astype(np.float64, order="C")
-            check_finite(rows, allow_nan=self._takes_missing)
-            waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
-            full = len(waiting) >= size
-            yield waiting, full
-            waiting, started = waiting[:0], True
+    def _with_batch(self, stream: Stream, batch: Any, state: Any) -> Stream:
+        """The stream after the rows of its buffer and those of a batch, block by block."""
+        (n, d), waiting, at = batch.shape, stream.buffer.rows, 0
+        started = stream.n_rows > len(waiting)
+        size = later = self._block_rows(d, False)
+        if not started:
+            size = self._block_rows(d)
+        with threads_for(d * (size + self._rank(d))):
+            while True:
+                rows = batch[at : at + size - len(waiting)]
+                at += rows.shape[0]
+                if type(rows) is not np.ndarray:
+                    rows = rows.toarray() if sp.issparse(rows) else in_numpy(rows)
+                rows = rows.astype(np.float64, order="C")
+                check_finite(rows, allow_nan=self._takes_missing)
+                waiting = np.concatenate([waiting, rows]) if len(waiting) else rows
+                if len(waiting) < size:
+                    break
+                state = self._next_state(state, waiting)
+                self._after_block(state, full=True)
+                waiting, size = waiting[:0], later
+        buffer, n_before = RowBuffer(waiting, size), stream.n_rows
+        return stream._replace(state=state, buffer=buffer, n_rows=n_before + n, n_before=n_before)

@@ -125,7 +125,7 @@ def is_orthonormal(V: np.ndarray, tol: float) -> bool:
     each vector with a probability of at most one half, and a typical error has many such entries.
     """
     signs = sign_vectors(V.shape[0], V.dtype)
-    return all(np.abs(V @ (x @ V) - x).max(initial=0.0) <= tol for x in signs)  # NaN is not
+    return bool(np.abs(signs @ V @ V.T - signs).max(initial=0.0) <= tol)  # not of NaN
 
 
 @lru_cache(maxsize=64)  # drawing takes longer than the products with a small basis

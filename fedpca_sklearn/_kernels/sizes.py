@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -306,16 +307,15 @@ def rows_within(n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1) 
 
 
 def slices_of(n: int, size: int) -> Iterator[slice]:
-    """Yield consecutive slices of n things, ``size`` each; the last one may be shorter."""
-    size = int(size)  # numpy's narrow integers overflow
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
+    """Consecutive slices of n things, ``size`` each; the last one may be shorter."""
+    starts = range(0, n, int(size))  # numpy's narrow integers overflow
+    return map(slice, starts, chain(starts[1:], [n]))
 
 
 def row_slices(
     n_rows: int, n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1
 ) -> Iterator[slice]:
-    """Yield consecutive slices of rows, each as large as `rows_within` says."""
+    """Consecutive slices of rows, each as large as `rows_within` says."""
     return slices_of(n_rows, rows_within(n_columns, entries, least))
 
 

@@ -12,7 +12,7 @@ import scipy.linalg
 
 from .._base.transformer import impute, score
 from .._kernels.observed import noise_ridge
-from ._forgetting import Fading, Features, innovations
+from ._forgetting import Features
 from ._tracker import START, Tracked, Tracker, first_basis
 
 # The constant entry of a row over the root of the total variance.
@@ -142,7 +142,8 @@ class AffineTracker(Tracker):
         return super()._block_rows(d, first) + more
 
     def _start(self, d: int) -> Tracked:
-        return replace(super()._start(d), frame=Frame(np.zeros(d)))
+        frame = Frame(np.zeros(d)) if self.center else None
+        return replace(super()._start(d), frame=frame)
 
     def _begin(self, d: int, rng: np.random.RandomState) -> Any:
         if not self.center:
@@ -170,12 +171,9 @@ class AffineTracker(Tracker):
             A new one.
         """
 
-    def _rows(
-        self, before: Tracked, Y: np.ndarray, fading: Fading
-    ) -> tuple[Tracked, np.ndarray, Features]:
-        Z, known = innovations(before.known, Y, self.center, fading)
-        if not self.center:
-            return before, Z, known
+    def _in_frame(
+        self, before: Tracked, Y: np.ndarray, known: Features
+    ) -> tuple[Tracked, np.ndarray]:
         frame = before.frame.after(known)
         if before.frame.constant and frame.constant:
             old = np.broadcast_to(before.known.weight, known.mean.shape) > 0
@@ -187,23 +185,7 @@ class AffineTracker(Tracker):
                 basis=V,
                 factor=before.factor @ R.T,
             )
-        return replace(before, frame=frame), frame.rows(Y), known
-
-    @property
-    def _hides_first(self) -> bool:
-        return False
-
-    def _noise(self, before: Tracked, Z: np.ndarray, C: np.ndarray) -> float:
-        if before.is_new:
-            return math.nan
-        seen = ~np.isnan(Z)
-        free = seen.sum(axis=1) - len(before.basis)
-        some = free > 0
-        if not some.any():
-            return before.noise
-        R = np.where(seen, Z - C @ before.basis, 0.0)[some]
-        now = float(np.einsum("ij,ij->", R, R)) / int(free[some].sum())
-        return now if math.isnan(before.noise) else min(now, (now + before.noise) / 2)
+        return replace(before, frame=frame), frame.rows(Y)
 
     def _found(self, tracked: Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self.center:

@@ -9,6 +9,7 @@ import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -155,20 +156,15 @@ class Fading:
     factor: float
     steps: np.ndarray
 
-    @classmethod
-    def by_rows(cls, factor: float, m: int) -> Fading:
-        """Fading by a factor for each of m rows."""
-        return cls(factor, np.ones(m))
-
     def __getitem__(self, rows: Any) -> Fading:
         return Fading(self.factor, self.steps[rows])
 
-    @property
+    @cached_property
     def past(self) -> float:
         """What is left of rows before the block, at its end."""
         return float(self.factor ** self.steps.sum())
 
-    @property
+    @cached_property
     def ages(self) -> np.ndarray:
         """Steps from each row to the end of the block."""
         at = np.cumsum(self.steps)
@@ -215,8 +211,6 @@ class Clock:
 
     def after(self, m: int) -> Clock:
         """Clock after m more rows."""
-        if not len(self.times):
-            return self
         rest = self.times[m:]  # of a large batch, unless little is left
         return Clock(self.times[m - 1], rest.copy() if len(rest) < m else rest)
 
@@ -248,7 +242,7 @@ class Features:
 
 
 def innovations(
-    known: Features, Y: np.ndarray, center: bool = True, fading: Fading | None = None
+    known: Features, Y: np.ndarray, center: bool, fading: Fading
 ) -> tuple[np.ndarray, Features]:
     """Rows less the mean of the rows before them, scaled so that they carry the exact scatter.
 
@@ -262,10 +256,9 @@ def innovations(
     ----------
     known : Features
     Y : ndarray of shape (m, d), float64
-    center : bool, default=True
+    center : bool
         False: rows are returned as they are, about the origin.
-    fading : Fading or None, default=None
-        None: rows do not fade.
+    fading : Fading
 
     Returns
     -------
@@ -273,12 +266,13 @@ def innovations(
     known : Features
         After these rows.
     """
-    seen = ~np.isnan(Y)
-    fading = fading or Fading.by_rows(1.0, len(Y))
+    seen, m = ~np.isnan(Y), len(Y)
     if seen.all() and fading.factor == 1 and np.ndim(known.weight) == 0:
         return _plain(known, Y, center)
+    if m <= _ROWS_AT_ONCE:
+        return _fading(known, Y, seen, center, fading)
     Z = np.empty_like(Y)
-    for rows in slices_of(len(Y), _ROWS_AT_ONCE):
+    for rows in slices_of(m, _ROWS_AT_ONCE):
         Z[rows], known = _fading(known, Y[rows], seen[rows], center, fading[rows])
     return Z, known
 
@@ -299,8 +293,6 @@ def has_weight(known: Features, Y: np.ndarray) -> np.ndarray | slice:
     -------
     rows : slice or ndarray of bool of shape (m,)
     """
-    if np.all(np.greater(known.weight, 0)):
-        return slice(None)
     seen = ~np.isnan(Y)
     if seen.all():
         return slice(int(not np.any(known.weight)), None)
@@ -387,46 +379,42 @@ class Memory:
     least: float = math.nan
     patient: bool = False
 
-    def after(self, residual: float, share: float = 1.0) -> tuple[float, Memory]:
+    def after(
+        self, residual: float, square: float, n_seen: int, n: int, k: int
+    ) -> tuple[float, Memory]:
         """Factor for the weights of the rows before a row, and the memory with it.
 
         Parameters
         ----------
-        residual : float
-            Mean square of what the basis leaves of the row, over that of the row.
-        share : float, default=1.0
-            Of the row's entries that are there.
+        residual, square : float
+            Sums of squares over the entries that are there, of what the basis leaves of the row
+            and of the row; ``square`` is above 0.
+        n_seen, n : int
+            Number of these entries, and of all.
+        k : int
+            Number of the coordinates that were fitted to them.
         """
+        share, least, rows = n_seen / n, self.least, self.rows
         if share == 1:
-            return 1.0, replace(self, rows=self.rows + 1)
-        now, least, n = max(residual, _ROUNDING), self.least, self.rows
+            return 1.0, self.with_whole_rows(1)
+        now = max(residual / square * n_seen / max(n_seen - k, 1), _ROUNDING)
         if math.isnan(least):
             least = now
         else:
             now = self.residual + (now - self.residual) / _WINDOW
         counted = 1 - share if self.patient else 1.0
         if now < least:
-            n = max(n * now / least, min(n, _WINDOW))
+            rows = max(rows * now / least, min(rows, _WINDOW))
             least, counted = now, 1.0
-        factor = (n / (n + 1)) ** (counted / share) if n else 1.0
-        return factor, replace(self, rows=n + 1, residual=now, least=least)
+        factor = (rows / (rows + 1)) ** (counted / share) if rows else 1.0
+        return factor, Memory(rows + 1, now, least, self.patient)
+
+    def with_whole_rows(self, m: int) -> Memory:
+        """Memory with m rows without holes, which take no weight from those before them."""
+        return replace(self, rows=self.rows + m)
 
 
 EMPTY = Memory()
-
-
-def relative_residual(residual: float, square: float, n_seen: int, k: int) -> float:
-    """Mean square of a residual over that of its row.
-
-    Parameters
-    ----------
-    residual, square : float
-        Sums of squares over the entries that are there, of the residual and of the row; ``square``
-        is above 0.
-    n_seen, k : int
-        Number of these entries, and of the coordinates that were fitted to them.
-    """
-    return residual / square * n_seen / max(n_seen - k, 1)
 
 
 # Largest ratio of P, the inverse covariance of the coordinates, to that of recent rows.
@@ -468,12 +456,11 @@ def inverse_covariance(C: np.ndarray, power: float) -> np.ndarray:
 
 
 def age(P: np.ndarray, f: float, most: float) -> None:
-    """Let P grow in place as rows lose weight by the factor f, or the P of each feature.
+    """Let P grow in place as rows lose weight by the factor f < 1, or the P of each feature.
 
     Where it grows fast it is bounded at once, else at the end of the block.
     """
-    if f < 1:
-        P /= f
+    P /= f
     if f < _FAST:
         bound(P, most)
 

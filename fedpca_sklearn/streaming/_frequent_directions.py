@@ -110,9 +110,18 @@ class FrequentDirections(Tracker):
 
     def _updated(self, state: _Sketch, Z: np.ndarray) -> _Sketch:
         size = self._size(Z.shape[1])
-        for rows in slices_of(len(Z), size):
-            state = state.with_rows(Z[rows], size)
-        return state
+        V, s, lowered = state.V, state.s, state.lowered
+        for rows in slices_of(len(Z), size):  # Fast Frequent Directions of [2]_
+            M = np.concatenate([s[:, None] * V, Z[rows]])
+            squares, W = linalg.eigh_top(M @ M.T, size)
+            squares, W = squares[:size].clip(0), W[:, :size]
+            low = float(squares[size - 1]) if len(M) > size else 0.0
+            keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
+            V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
+            if not linalg.is_orthonormal(V, ORTHONORMALITY_TOL[V.dtype]):
+                V = linalg.orthonormalised(V)
+            s, lowered = np.sqrt(squares[:keep] - low), lowered + low
+        return _Sketch(V, s, lowered)
 
     def _basis(self, state: _Sketch) -> np.ndarray:
         rank = self._rank(state.V.shape[1])
@@ -131,16 +140,3 @@ class _Sketch:
     V: np.ndarray
     s: np.ndarray
     lowered: float
-
-    def with_rows(self, Z: np.ndarray, size: int) -> _Sketch:
-        """Sketch of up to ``size`` more rows: Fast Frequent Directions of [2]_."""
-        M = np.concatenate([self.s[:, None] * self.V, Z])
-        G = M @ M.T
-        squares, W = linalg.eigh_top(G, size)
-        squares, W = squares[:size].clip(0), W[:, :size]
-        low = float(squares[size - 1]) if len(M) > size else 0.0
-        keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
-        V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
-        if not linalg.is_orthonormal(V, ORTHONORMALITY_TOL[V.dtype]):
-            V = linalg.orthonormalised(V)
-        return _Sketch(V, np.sqrt(squares[:keep] - low), self.lowered + low)

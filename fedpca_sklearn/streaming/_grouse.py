@@ -13,7 +13,7 @@ from .._kernels import linalg
 from .._kernels.tolerances import UNDETERMINED_RCOND
 from .._validation.checks import Interval, allowed, with_parameters
 from ._affine import AffineTracker, Move
-from ._forgetting import EMPTY, Memory, inverse_covariance, recent_power, relative_residual
+from ._forgetting import EMPTY, Memory, inverse_covariance, recent_power
 
 __all__ = ["GROUSE"]
 
@@ -26,10 +26,6 @@ class RowSteps:
     """From this row alone: "greedy", or in proportion to residual and projection."""
 
     size: float | Literal["greedy"]
-
-    def at(self, Z: np.ndarray, k: int) -> RowSteps:
-        """Steps for a block of rows, not all zero, and a basis of k."""
-        return self
 
     def turned(self, R: np.ndarray) -> RowSteps:
         """Steps where coordinates a have become R a."""
@@ -72,12 +68,6 @@ class AveragedSteps:
         power = float(np.sum(C**2)) / (len(C) * d)
         return cls(inverse_covariance(C, power), Memory(len(C)))
 
-    def at(self, Z, k):
-        """Steps for a block of rows; P begins small against them, and stays symmetric."""
-        if len(self.P):
-            return replace(self, P=(self.P + self.P.T) / 2)
-        return replace(self, P=np.eye(k) / (_REGULARIZATION * recent_power(0.0, Z, 1.0)))
-
     def turned(self, R):
         """P turns as well; see `RowSteps`."""
         if not len(self.P):
@@ -87,8 +77,7 @@ class AveragedSteps:
 
     def turn(self, w, residual, size, n_seen, d):
         """Turn the direction of the gain; see `RowSteps`."""
-        share = relative_residual(residual**2, size**2, n_seen, len(w))
-        f, memory = self.memory.after(share, n_seen / d)
+        f, memory = self.memory.after(residual**2, size**2, n_seen, d, len(w))
         h = self.P @ w
         gain = h / (f + w @ h)
         P = (self.P - gain[:, None] * h) / f
@@ -200,43 +189,48 @@ class GROUSE(AffineTracker):
     def _updated(self, state: _Grouse, Z: np.ndarray) -> _Grouse:
         if not np.nan_to_num(Z).any():
             return state
-        steps = self._steps_after(state.steps).at(Z, len(state.V))
-        if np.isnan(Z).any():
-            V = state.V.copy()
-            for z in Z:
-                steps = self._row(V, z, steps)
-        else:
-            V, steps = self._whole_rows(state.V, Z, steps)
+        steps = self._steps_at(state.steps, Z, len(state.V))
+        take = self._rows_with_holes if np.isnan(Z).any() else self._whole_rows
+        V, steps = take(state.V, Z, steps)
         return _Grouse(linalg.orthonormalised(V), steps)
 
-    def _steps_after(self, before: Steps) -> Steps:
-        """Steps by the parameter of now, which may have changed since the rows before."""
+    def _steps_at(self, before: Steps, Z: np.ndarray, k: int) -> Steps:
+        """Steps for a block of rows, not all zero, by the parameter of now, which may have changed.
+
+        P begins small against the rows, and stays symmetric.
+        """
         if self.step_size != "averaged":
             return RowSteps(self.step_size)
-        return before if isinstance(before, AveragedSteps) else AveragedSteps(np.empty((0, 0)))
+        if isinstance(before, AveragedSteps) and len(before.P):
+            return replace(before, P=(before.P + before.P.T) / 2)
+        return AveragedSteps(np.eye(k) / (_REGULARIZATION * recent_power(0.0, Z, 1.0)))
 
     def _basis(self, state: _Grouse) -> np.ndarray:
         return state.V
 
-    def _row(self, V: np.ndarray, z: np.ndarray, steps: Steps) -> Steps:
-        """One row with missing entries, in place: [1]_, Algorithm 1."""
-        there = np.flatnonzero(~np.isnan(z))
-        if len(there) <= len(V):
-            return steps
-        part, known = V[:, there], z[there]
-        w = np.linalg.lstsq(part.T, known, rcond=UNDETERMINED_RCOND)[0]
-        r = known - w @ part
-        projection, residual = float(np.linalg.norm(w)), float(np.linalg.norm(r))
-        size = float(np.linalg.norm(known))
-        if min(projection, residual) <= _FITS_WITH_HOLES * size:
-            return steps
-        u, angle, steps = steps.turn(w, residual, size, len(there), V.shape[1])
-        step = (np.cos(angle) - 1) * (u @ V)
-        step[there] += np.sin(angle) / residual * r
-        V += u[:, None] * step
-        return steps
+    @staticmethod
+    def _rows_with_holes(V: np.ndarray, Z: np.ndarray, steps: Steps) -> tuple[np.ndarray, Steps]:
+        """Rows with missing entries: [1]_, Algorithm 1."""
+        V = V.copy()
+        for z in Z:
+            there = np.flatnonzero(~np.isnan(z))
+            if len(there) <= len(V):
+                continue
+            part, known = V[:, there], z[there]
+            w = np.linalg.lstsq(part.T, known, rcond=UNDETERMINED_RCOND)[0]
+            r = known - w @ part
+            projection, residual = float(np.linalg.norm(w)), float(np.linalg.norm(r))
+            size = float(np.linalg.norm(known))
+            if min(projection, residual) <= _FITS_WITH_HOLES * size:
+                continue
+            u, angle, steps = steps.turn(w, residual, size, len(there), len(z))
+            step = (np.cos(angle) - 1) * (u @ V)
+            step[there] += np.sin(angle) / residual * r
+            V += u[:, None] * step
+        return V, steps
 
-    def _whole_rows(self, V: np.ndarray, Z: np.ndarray, steps: Steps) -> tuple[np.ndarray, Steps]:
+    @staticmethod
+    def _whole_rows(V: np.ndarray, Z: np.ndarray, steps: Steps) -> tuple[np.ndarray, Steps]:
         """Whole rows, with the basis as ``K.T @ [V; Z]`` for the block."""
         k, d = V.shape
         K = np.zeros((k + len(Z), k))

@@ -24,7 +24,6 @@ from ._forgetting import (
     bound,
     inverse_covariance,
     recent_power,
-    relative_residual,
 )
 from ._tracker import fit, partial_fit
 
@@ -139,31 +138,26 @@ class PETRELS(AffineTracker):
         U, P, start = state.U, state.P, 1 / (self.regularization * power)
         P = np.eye(U.shape[1]) * start if P is None else P.copy()
         factors, most = fading.factors.tolist(), LIMIT * start
+        grows, memory = self.half_life is None and self.forgetting_factor == "growing", state.memory
         if P.ndim == 2 and not np.isnan(Z).any():
-            U, memory = self._whole_rows(U, P, Z, state.memory, factors, most)
+            U = self._whole_rows(U, P, Z, factors, most)
+            if grows:  # rows of zeros say nothing
+                memory = memory.with_whole_rows(int(Z.any(axis=1).sum()))
         else:
-            U, memory = U.copy(), state.memory
+            U = U.copy()
             # from here on each feature has its own
             P = np.repeat(P[None], len(U), axis=0) if P.ndim == 2 else P
             for z, f in zip(Z, factors, strict=True):
-                age(P, f, most)
-                memory = self._row(U, P, z, memory)
+                if f < 1:
+                    age(P, f, most)
+                memory = self._row(U, P, z, memory, grows)
         return _Petrels(U, P, power, memory).balanced(most)
 
     _updated = _faded  # type: ignore[assignment]
 
-    def _forgotten(
-        self, memory: Memory, residual: float, square: float, n_seen: int, shape: tuple[int, int]
-    ) -> tuple[float, Memory]:
-        """What a memory that grows leaves of the rows before a row, and the memory after it."""
-        grows = self.half_life is None and self.forgetting_factor == "growing"
-        if not grows or square == 0:  # which says nothing
-            return 1.0, memory
-        d, k = shape
-        return memory.after(relative_residual(residual, square, n_seen, k), n_seen / d)
-
-    def _row(self, U: np.ndarray, P: np.ndarray, z: np.ndarray, memory: Memory) -> Memory:
-        """One row, in place."""
+    @staticmethod
+    def _row(U: np.ndarray, P: np.ndarray, z: np.ndarray, memory: Memory, grows: bool) -> Memory:
+        """One row, in place; it takes weight from those before if the memory ``grows``."""
         known = np.flatnonzero(~np.isnan(z))
         if len(known) <= U.shape[1]:
             return memory
@@ -171,26 +165,22 @@ class PETRELS(AffineTracker):
         a = np.linalg.lstsq(part, z[known], rcond=UNDETERMINED_RCOND)[0]
         r = z[known] - part @ a
         square = float(z[known] @ z[known])
-        left, memory = self._forgotten(memory, float(r @ r), square, len(known), U.shape)
-        if left < 1:
-            P /= left
+        if grows and square > 0:  # zeros say nothing
+            left, memory = memory.after(float(r @ r), square, len(known), *U.shape)
+            if left < 1:
+                P /= left
         h = P[known] @ a
         g = h / (1 + h @ a)[:, None]
         U[known] = part + r[:, None] * g
         P[known] -= g[:, :, None] * h[:, None, :]
         return memory
 
+    @staticmethod
     def _whole_rows(
-        self,
-        U: np.ndarray,
-        P: np.ndarray,
-        Z: np.ndarray,
-        memory: Memory,
-        factors: list[float],
-        most: float,
-    ) -> tuple[np.ndarray, Memory]:
+        U: np.ndarray, P: np.ndarray, Z: np.ndarray, factors: list[float], most: float
+    ) -> np.ndarray:
         """Whole rows: all features share P, changed in place; U is ``[U, Z^T] K`` for the block."""
-        d, k = U.shape
+        k = U.shape[1]
         K = np.zeros((k + len(Z), k))
         K[:k] = np.eye(k)
         products = np.concatenate([U.T @ Z.T, Z @ Z.T])
@@ -200,15 +190,15 @@ class PETRELS(AffineTracker):
             y = q @ K
             a = np.linalg.lstsq(M, y, rcond=GRAM_ROUNDING)[0]
             residual = max(float(squares[t] - y @ a), 0.0)  # orthogonal to U
-            left, memory = self._forgotten(memory, residual, float(squares[t]), d, U.shape)
-            age(P, f * left, most)
+            if f < 1:
+                age(P, f, most)
             h = P @ a
             g = h / (1 + h @ a)
             K -= (K @ a)[:, None] * g
             K[k + t] += g
             P -= g[:, None] * h
             M = M + residual * (g[:, None] * g)
-        return U @ K[:k] + Z.T @ K[k:], memory
+        return U @ K[:k] + Z.T @ K[k:]
 
     def _basis(self, state: _Petrels) -> np.ndarray:
         return linalg.orthonormalised(state.U.T)

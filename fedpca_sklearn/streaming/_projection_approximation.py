@@ -121,7 +121,8 @@ class PAST(Tracker):
         products = np.concatenate([W @ Z.T, Z @ Z.T])
         for t, (q, f) in enumerate(zip(products.T, factors, strict=True)):
             y = q @ K
-            age(P, f, most)
+            if f < 1:
+                age(P, f, most)
             h = P @ y
             g = h / (1 + y @ h)
             K -= (K @ y)[:, None] * g

@@ -102,29 +102,28 @@ class OjaPCA(Tracker):
         return _Oja(V, np.zeros(len(V)), 0, 0)
 
     def _updated(self, state: _Oja, Z: np.ndarray) -> _Oja:
+        Q, sizes, before, t = state.Q, state.sizes, state.n_rows, state.n_steps
         for at in slices_of(len(Z), self.batch_size):
-            state = self._step(state, Z[at])
-        return state
-
-    def _step(self, state: _Oja, rows: np.ndarray) -> _Oja:
-        Q, sizes, n, t = state.Q, state.sizes, state.n_rows + len(rows), state.n_steps + 1
-        C = rows @ Q.T
-        gradient = C.T @ rows
-        if self.learning_rate == "averaged":
-            sizes = sizes * (state.n_rows / n) + np.einsum("ij,ij->j", C, C)
-            gradient /= np.where(sizes > 0, sizes, 1.0)[:, None]
-            order = np.argsort(-sizes, kind="stable")  # the stronger keeps what two have in common
-            Q, gradient, sizes = Q[order], gradient[order], sizes[order]
-        elif self.learning_rate == "adaptive":
-            gradient /= len(rows)
-            largest = float(np.abs(gradient).max()) or 1.0  # squares may vanish or overflow
-            gradient /= largest
-            lengths = np.sqrt(np.einsum("ij,ij->i", gradient, gradient))
-            sizes = np.hypot(sizes, largest * lengths)
-            gradient *= (largest / np.where(sizes > 0, sizes, 1.0))[:, None]
-        else:
-            gradient *= self.learning_rate / (t * len(rows))
-        return _Oja(linalg.orthonormalised(Q + gradient), sizes, n, t)
+            rows = Z[at]
+            C = rows @ Q.T
+            gradient, n, t = C.T @ rows, before + len(rows), t + 1
+            if self.learning_rate == "averaged":
+                sizes = sizes * (before / n) + np.einsum("ij,ij->j", C, C)
+                gradient /= np.where(sizes > 0, sizes, 1.0)[:, None]
+                # the stronger keeps what two have in common
+                order = np.argsort(-sizes, kind="stable")
+                Q, gradient, sizes = Q[order], gradient[order], sizes[order]
+            elif self.learning_rate == "adaptive":
+                gradient /= len(rows)
+                largest = float(np.abs(gradient).max()) or 1.0  # squares may vanish or overflow
+                gradient /= largest
+                lengths = np.sqrt(np.einsum("ij,ij->i", gradient, gradient))
+                sizes = np.hypot(sizes, largest * lengths)
+                gradient *= (largest / np.where(sizes > 0, sizes, 1.0))[:, None]
+            else:
+                gradient *= self.learning_rate / (t * len(rows))
+            Q, before = linalg.orthonormalised(Q + gradient), n
+        return _Oja(Q, sizes, before, t)
 
     def _basis(self, state: _Oja) -> np.ndarray:
         return state.Q

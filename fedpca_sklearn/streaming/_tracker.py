@@ -61,29 +61,6 @@ class Tracked:
     noise: float = math.nan
     clock: Clock = NO_TIMES
 
-    @property
-    def is_new(self) -> bool:
-        """Whether there is no basis yet in which rows have been measured."""
-        return self.measured == 0 or not self.begun
-
-    def with_coordinates(
-        self, C: np.ndarray, gain: np.ndarray, V: np.ndarray, fading: Fading
-    ) -> Tracked:
-        """State with rows of coordinates C measured, which turn along to the next basis V.
-
-        Rows of a large ``gain`` do not count, as their coordinates are uncertain.
-        """
-        root, past = fading.factor ** (fading.ages / 2), fading.past
-        root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
-        C = C * root[:, None]
-        if self.is_new:
-            factor = linalg.r_factor(C)
-        else:
-            rows = np.concatenate([self.factor * past**0.5, C])
-            factor = linalg.r_factor(rows) @ _turn(self.basis, V)
-        measured = self.measured * past + float(root @ root)
-        return replace(self, basis=V, factor=factor, measured=measured)
-
     def summary(
         self, V: np.ndarray, mean: np.ndarray, factor: np.ndarray, center: bool, dtype: np.dtype
     ) -> Subspace:
@@ -103,13 +80,16 @@ class Tracked:
         return rayleigh_ritz(total, V, factor)
 
 
-def _turn(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Coordinates in a basis to those in the next one, by the rotation between the two.
-
-    Not by projection, which would lose energy of earlier rows with every small move of the basis.
-    """
-    U, _, Vt = np.linalg.svd(old @ new.T, full_matrices=False)
-    return U @ Vt
+def noise_beyond(before: Tracked, Z: np.ndarray, C: np.ndarray) -> float:
+    """Variance of an entry of recent rows beyond a basis, in which new rows have coordinates C."""
+    seen = ~np.isnan(Z)
+    free = seen.sum(axis=1) - len(before.basis)
+    some = free > 0
+    if not some.any():
+        return before.noise
+    R = np.where(seen, Z - C @ before.basis, 0.0)[some]
+    now = float(np.einsum("ij,ij->", R, R)) / int(free[some].sum())
+    return now if math.isnan(before.noise) else min(now, (now + before.noise) / 2)
 
 
 def _times_of_call(tracker: Any, times: Any, X: Any, stream: Any) -> tuple[np.ndarray, int] | None:
@@ -334,69 +314,74 @@ class Tracker(BlockTransformer):
             half_life: Any = duration_of(self.half_life)
             return Fading(0.5, before.clock.steps(m, half_life))
         factor = self.forgetting_factor if self.half_life is None else factor_of(self.half_life)
-        return Fading.by_rows(1.0 if isinstance(factor, str) else factor, m)
-
-    def _rule(self, before: Tracked, Z: np.ndarray, fading: Fading) -> tuple[Any, bool]:
-        """State of the rule after centred rows, and whether it has begun."""
-        state, begun = before.rule_state, before.begun
-        if not len(Z):
-            return state, begun
-        if not begun and np.nan_to_num(Z).any():
-            begun = True
-            if self._from_rows:
-                start = start_from_rows(Z, self._basis(state))
-                if start is not None:
-                    return self._begin_at(*start), begun
-        return self._faded(state, Z, fading), begun
+        return Fading(1.0 if isinstance(factor, str) else factor, np.ones(m))
 
     def _next_state(self, before: Tracked, Y: np.ndarray) -> Tracked:
+        fading = self._fading(before, len(Y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            Z, known = innovations(before.known, Y, self.center, fading)
+            if before.frame is not None:
+                before, Z = self._in_frame(before, Y, known)
+        if not np.isfinite(known.squares.sum()):
+            raise too_large("variance")
+        sizes = np.abs(Z)
+        if not sizes.min() >= _NOTHING:  # NaN where entries are missing
+            Z = np.where(sizes < _NOTHING, 0.0, Z)
+        shown, fading_shown = Z, fading
+        if self.center and before.frame is None and not np.all(before.known.weight):
+            seen = has_weight(before.known, Y)
+            shown, fading_shown = Z[seen], fading[seen]
+        state, begun, start = before.rule_state, before.begun, None
         try:
-            return self._after(before, Y)
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                if not begun and np.nan_to_num(shown).any():
+                    begun = True
+                    if self._from_rows:
+                        start = start_from_rows(shown, self._basis(state))
+                if start is not None:
+                    state = self._begin_at(*start)
+                elif len(shown):
+                    state = self._faded(state, shown, fading_shown)
+                V = self._basis(state)
+            return replace(
+                self._measured(before, Z, V, fading),
+                rule_state=state,
+                begun=begun,
+                known=known,
+                clock=before.clock.after(len(Y)) if len(before.clock.times) else before.clock,
+            )
         except (FloatingPointError, np.linalg.LinAlgError) as error:
             raise ValueError(
                 f"The basis is not finite after {before.known.n_rows:g} rows: a parameter of "
                 f"{self!r} must be less extreme, or values in X less large."
             ) from error
 
-    def _after(self, before: Tracked, Y: np.ndarray) -> Tracked:
-        """State after a block."""
-        fading = self._fading(before, len(Y))
-        with np.errstate(over="ignore", invalid="ignore"):
-            before, Z, known = self._rows(before, Y, fading)
-        if not np.isfinite(known.squares.sum()):
-            raise too_large("variance")
-        sizes = np.abs(Z)
-        if not sizes.min() >= _NOTHING:  # NaN where entries are missing
-            Z = np.where(sizes < _NOTHING, 0.0, Z)
-        seen = has_weight(before.known, Y) if self._hides_first else slice(None)
-        with np.errstate(over="raise", invalid="raise", divide="raise"):
-            state, begun = self._rule(before, Z[seen], fading[seen])
-            V = self._basis(state)
+    def _in_frame(
+        self, before: Tracked, Y: np.ndarray, known: Features
+    ) -> tuple[Tracked, np.ndarray]:
+        """State in the frame of the rows so far, and rows as the rule takes them there."""
+        raise NotImplementedError
+
+    def _measured(self, before: Tracked, Z: np.ndarray, V: np.ndarray, fading: Fading) -> Tracked:
+        """State with rows measured, which turn along to the next basis V.
+
+        By the rotation between the two. Projection would lose energy of earlier rows with every
+        small move of the basis. Rows whose coordinates are uncertain do not count.
+        """
+        new = before.measured == 0 or not before.begun
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
-        C, gain = coordinates(Z, V if before.is_new else before.basis)
-        return replace(
-            before.with_coordinates(C, gain, V, fading),
-            rule_state=state,
-            begun=begun,
-            known=known,
-            noise=self._noise(before, Z, C),
-            clock=before.clock.after(len(Y)),
-        )
-
-    def _rows(
-        self, before: Tracked, Y: np.ndarray, fading: Fading
-    ) -> tuple[Tracked, np.ndarray, Features]:
-        """State before a block, rows as the rule takes them, and the statistics after them."""
-        return before, *innovations(before.known, Y, self.center, fading)
-
-    @property
-    def _hides_first(self) -> bool:
-        """Whether the rule does not see rows that there is no mean to compare with."""
-        return self.center
-
-    def _noise(self, before: Tracked, Z: np.ndarray, C: np.ndarray) -> float:
-        """Variance of an entry beyond the basis before, in which rows have coordinates C."""
-        return math.nan
+        C, gain = coordinates(Z, V if new else before.basis)
+        root = fading.factor ** (fading.ages / 2)
+        root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
+        rows, turn, noise = C * root[:, None], np.eye(len(V)), math.nan
+        if not new:
+            rows = np.concatenate([before.factor * fading.past**0.5, rows])
+            U, _, Vt = np.linalg.svd(before.basis @ V.T, full_matrices=False)
+            turn = U @ Vt
+            noise = noise_beyond(before, Z, C) if self._takes_missing else math.nan
+        factor = np.linalg.qr(rows, mode="r") @ turn
+        measured = before.measured * fading.past + float(root @ root)
+        return replace(before, basis=V, factor=factor, measured=measured, noise=noise)
 
     def _found(self, tracked: Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Basis and mean of the rows, and the factor of their scatter matrix in the basis."""

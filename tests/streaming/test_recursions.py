@@ -16,7 +16,7 @@ from scipy.stats import ortho_group
 from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
-from fedpca_sklearn.streaming._forgetting import bound, relative_residual
+from fedpca_sklearn.streaming._forgetting import EMPTY, bound
 from fedpca_sklearn.streaming._grouse import AveragedSteps
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -331,7 +331,7 @@ def test_the_residual_of_noise_is_that_of_its_row_however_many_numbers_are_fitte
     squares = np.sum(z**2, axis=1)
     for k in (0, 3, 9):
         left = np.sum(z[:, k:] ** 2, axis=1)
-        found = [relative_residual(*each, 12, k) for each in zip(left, squares, strict=True)]
+        found = [EMPTY.after(*each, 12, 13, k)[1].least for each in zip(left, squares, strict=True)]
         assert_allclose(np.mean(found), 1, atol=0.02)
 
 
