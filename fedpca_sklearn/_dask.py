@@ -54,7 +54,7 @@ _FOR_TRANSFORM = (
 
 def is_dask(X: Any) -> bool:
     """Whether X is a dask.array or a data frame of Dask's."""
-    return type(X).__module__.startswith("dask.array") or is_dask_frame(X)
+    return type(X).__module__.startswith(("dask.array", "dask.dataframe", "dask_expr"))
 
 
 def is_dask_frame(X: Any) -> bool:

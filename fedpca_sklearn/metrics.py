@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator, svds
 from sklearn.utils import check_array
 
 from ._kernels.rows import centred_where_full, entries_once
-from ._kernels.threads import threads_for_call
+from ._kernels.threads import TINY_CALL, threads_for
 from ._kernels.too_large import too_large
 from ._validation.arrays import in_numpy
 from ._validation.checks import check_rows
@@ -205,7 +205,7 @@ def excess_error(X: Any, components: Any, mean: Any = None) -> float:
     """
     Z, mean, total = _centred(X, mean)
     n, d = Z.shape
-    with threads_for_call(max(Z.size, 16 * min(n, d) ** 2)):
+    with threads_for(max(Z.size, 16 * min(n, d) ** 2), TINY_CALL):
         basis = _basis(components, Z)
         error = total - _captured(Z, mean, basis)
         best = _least_error(Z, mean, total, basis.shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any
 
@@ -14,12 +14,10 @@ from sklearn.utils import get_tags
 from .._dask import chunks_in_order, is_dask
 from .._kernels.device_rows import DeviceRows
 from .._kernels.sizes import rows_within, slices_of
-from .._validation.checks import check_finite, check_integer
+from .._validation.checks import check_integer
 from .._validation.containers import validate_data
 from .sources import is_stream, iter_batches
 
-# Entries of a block that is converted to another dtype: 32 MB of float64.
-_CONVERTED_ENTRIES = 2**22
 # Bytes that are read at once, unless a row of chunks has more; of such a row at most so many.
 _READ_AT_ONCE = 2**25
 _MOST_AT_ONCE = 2**29
@@ -75,33 +73,9 @@ def validated_batches(
         yield validate_data(estimator, X, reset=reset, **checks)
 
 
-def put_back(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    """Yield the one item of a list, which is emptied, and then others; none is held meanwhile."""
-    yield first.pop()
-    yield from rest
-
-
 def float_dtype(X: Any) -> np.dtype:
     """Dtype of the computation: float32 is kept, all else becomes float64."""
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-
-
-def cut(X: Any, weight: np.ndarray | None, slices: Iterable[slice], dtype: Any, finite: bool):
-    """Yield ``(rows, weights)`` blocks of a validated batch in the wanted float dtype.
-
-    Rows that are to be converted come in smaller blocks, as their copies take memory. ``finite``:
-    whether to search them for entries that are not.
-    """
-    n, d = X.shape
-    most = n if X.dtype == dtype else rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
-    for block in slices:
-        for part in slices_of(block.stop - block.start, most):
-            at = slice(block.start + part.start, block.start + part.stop)
-            rows = X if at.stop - at.start == n else X[at]
-            rows = rows.astype(dtype, copy=False)
-            if finite:
-                check_finite(rows)
-            yield rows, None if weight is None else weight[at]
 
 
 def count_rows(X: Any, weight: np.ndarray | None) -> int:

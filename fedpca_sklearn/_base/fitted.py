@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .._kernels.threads import blocks_of_this_thread, leave_later_blocks, threads_for_rows
+from .._kernels.threads import TINY_ROWS, blocks_of_this_thread, leave_later_blocks, threads_for
 from .._validation.arrays import (
     NAMESPACE,
     ArrayNamespace,
@@ -121,7 +121,8 @@ class computed:
         state = estimator.__dict__
         if LEARNT in state and BEFORE not in state and state.get(NAMESPACE) is None:
             values = state[LEARNT].values
-            if values is not None and self._name in values:
+            values = estimator._values() if values is None else values
+            if self._name in values:
                 return values[self._name]
         return estimator._read(self._name)
 
@@ -410,7 +411,7 @@ def _threads_of(view: Any, args: tuple) -> AbstractContextManager[None]:
     """One BLAS thread for an array of rows, or a matrix of the columns, of some entries."""
     d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
     rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) else 0
-    return threads_for_rows(d * rows)
+    return threads_for(d * rows, TINY_ROWS)
 
 
 def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

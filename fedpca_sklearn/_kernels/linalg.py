@@ -259,9 +259,10 @@ def top_of_scatter(
     p = count(s)
     least = p if n_certain is None else min(n_certain, p)
     largest = largest_rounded(lam[:least], W[:, :least], dtype, deflation)
-    if not forced and (least == 0 or lam[least - 1] <= least_certain(largest, lost, dtype)):
+    rounding = rounding_of_scatter(largest, lost, dtype)
+    if not forced and (least == 0 or lam[least - 1] <= rounding / ORTHONORMALITY_TOL[dtype]):
         return None
-    p = min(p, int(np.sum(lam > len(W) * rounding_of_scatter(largest, lost, dtype))))
+    p = min(p, int(np.sum(lam > len(W) * rounding)))
     return W[:, :p].T, s[:p].copy()
 
 
@@ -285,11 +286,6 @@ def norm_of_scatter(G: np.ndarray) -> float:
 def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64) -> float:
     """Eigenvalue of a scatter matrix up to which it is not certain, see `top_of_scatter`."""
     return rounding_of_scatter(largest, lost, dtype) / ORTHONORMALITY_TOL[dtype]
-
-
-def energy_of_underflow(n_products: int, dtype: np.dtype) -> float:
-    """What so many products in a precision lose where they are too small for all their digits."""
-    return n_products * float(np.finfo(dtype).tiny) * float(np.finfo(dtype).eps)
 
 
 def largest_rounded(

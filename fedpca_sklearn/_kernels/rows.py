@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
 from .sizes import ROWS_OF_GROUP, row_slices, rows_within, slices_of
-from .threads import blas_architectures, in_shares, threads_for_rows, usable_threads
+from .threads import TINY_ROWS, blas_architectures, in_shares, threads_for, usable_threads
 
 Product: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
@@ -205,7 +205,7 @@ def coordinates_and_norms(
             there = sp.csr_array((mean[X.indices] ** 2, X.indices, X.indptr), X.shape)
             squared_norms[:] = stored.power(2).sum(axis=1) + (mean @ mean - there.sum(axis=1))
         return Z.astype(dtype, copy=False)
-    with threads_for_rows(X.size):
+    with threads_for(X.size, TINY_ROWS):
         return _of_dense(X, V, mean, squared_norms, scale)
 
 

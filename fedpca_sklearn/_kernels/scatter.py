@@ -67,17 +67,18 @@ def row_scatter(
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
         return RowScatter(_products(Y, root_w, none, none, dtype, deflation)[0], shift, none, none)
-    shift = rounded(guessed_mean(Y), dtype)
+    shift = guessed_mean(Y).astype(dtype).astype(np.float64)
     G, offset = _products(Y, root_w, shift, none, dtype, deflation)
     offset /= n
-    G, lost = add_row(G, offset, -n), n * offset**2  # about the mean
+    G, lost = dsyr(-n, offset, a=G, lower=1, overwrite_a=1), n * offset**2  # about the mean
     squares = G.diagonal()
     # also where neither is finite, as a second pass says no more
     if np.any(n * offset**2 > LOST * squares):
-        offset = rounded(of_few_digits(offset, np.sqrt(squares.clip(0) / n)), dtype)
+        offset = of_few_digits(offset, np.sqrt(squares.clip(0) / n))
+        offset = offset.astype(dtype).astype(np.float64)
         G, rest = _products(Y, root_w, shift, offset, dtype, deflation)
         rest /= n
-        G, lost = add_row(G, rest, -n), n * rest**2
+        G, lost = dsyr(-n, rest, a=G, lower=1, overwrite_a=1), n * rest**2
         offset += rest
     return RowScatter(G, shift, offset, lost)
 
@@ -110,11 +111,6 @@ def add_rows(G: np.ndarray, M: np.ndarray, scale: np.ndarray | None = None) -> n
             part = part * scale[rows, None]
         G = dsyrk(1.0, part.T, beta=1.0, c=G, lower=1, overwrite_c=1)
     return G
-
-
-def add_row(G: np.ndarray, row: np.ndarray, weight: float = 1.0) -> np.ndarray:
-    """Add the outer product of a row with itself, times a weight, to a lower triangle."""
-    return dsyr(weight, row, a=G, lower=1, overwrite_a=1)
 
 
 def leading_directions(
@@ -170,11 +166,6 @@ def of_few_digits(point: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     return np.where((deviations > 0) & np.isfinite(near), near, point)
 
 
-def rounded(v: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """What is subtracted from rows in another precision, in float64."""
-    return v if dtype == np.float64 else v.astype(dtype).astype(np.float64)
-
-
 def _products(
     Y: Any,
     root_w: np.ndarray | None,
@@ -191,8 +182,8 @@ def _products(
     if isinstance(Y, DeviceRows):
         return scatter_and_sums(Y, root_w, shift + offset, dtype)
     n, d = Y.shape
-    n_threads = usable_threads() if n * d * d >= _WORK_OF_THREADS else 1
-    n_threads = threads_of_scatter(n, d, n_threads)
+    many = n * d * d >= _WORK_OF_THREADS
+    n_threads = threads_of_scatter(n, d, usable_threads()) if many else 1
     how = {"Y": Y, "root_w": root_w, "shift": shift, "offset": offset, "dtype": dtype}
     find = partial(_products_of, **how, deflation=deflation, alone=n_threads == 1)
     if n_threads == 1:
@@ -226,7 +217,7 @@ def _products_of(
     )
     step = min(n, rows_of_scatter(d, dtype.itemsize, alone))
     space = None if as_it_is else np.empty((step, d), dtype)
-    G, sums = np.zeros((d, d), order="F"), np.zeros(d)
+    moved, G, sums = rows_moved(d), np.zeros((d, d), order="F"), np.zeros(d)
     product = G if alone else np.empty((d, d), dtype)
     shift, offset = shift.astype(kind, copy=False), offset.astype(kind, copy=False)
     ones, unit = np.ones((step, 1), dtype), 1.0
@@ -247,7 +238,7 @@ def _products_of(
                 sums += (weights.T @ Z if exact else sums_in_groups(weights, Z))[0]
             else:
                 Z, before = space[: len(weights)], Z
-                for at in slices_of(len(Z), rows_moved(d)):
+                for at in slices_of(len(Z), moved):
                     some = np.subtract(before[at], shift, out=Z[at], casting="same_kind")
                     if twice:
                         some -= offset.astype(dtype, copy=False)

@@ -381,7 +381,7 @@ def block_slices(
     passes: bool = True,
     device: bool = False,
     by_qr: bool = False,
-) -> Iterator[slice]:
+) -> list[slice]:
     """Slices of n rows into blocks; the rest of the largest ones goes by updates if it is small.
 
     Few rows are one block, so that nothing is cut before the end of a call: one eigenproblem of
@@ -392,19 +392,19 @@ def block_slices(
     solved at home. ``by_qr``: as in `scatter_pays`.
     """
     if n <= FEW_ROWS:
-        yield slice(0, n)
-        return
+        return [slice(0, n)]
     one = max_rank in (None, n_features) or scatter_pays(n, n_features, max_rank, by_qr)
     if device and one and n_features <= min(n, MAX_EXACT_DIMENSION):
-        yield slice(0, n)
-        return
+        return [slice(0, n)]
     passes = passes and not sparse and passes_pay(n, n_features, max_rank) and not (one and by_qr)
     usual = auto_block_size(max_rank, n_features, sparse)
     size = n if passes else block_size(max_rank, n_features, sparse, by_qr)
     if not sparse and size == rows_of_scatter_block(n_features):
         size *= _AT_ONCE  # they are in memory, and each block has an eigenproblem
+    blocks: list[slice] = []
     for at in slices_of(n, size):
         m = at.stop - at.start
         large = passes or (not sparse and scatter_pays(m, n_features, max_rank, by_qr))
-        for part in slices_of(m, m if large else usual):
-            yield slice(at.start + part.start, at.start + part.stop)
+        starts = range(at.start, at.stop, m if large else usual)
+        blocks += map(slice, starts, [*starts[1:], at.stop])
+    return blocks

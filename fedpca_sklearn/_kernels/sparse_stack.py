@@ -7,6 +7,7 @@ import math
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from scipy.linalg.blas import dsyr
 from sklearn.utils.extmath import safe_sparse_dot
 
 from .linalg import (
@@ -17,7 +18,6 @@ from .linalg import (
     numerical_rank,
 )
 from .rows import entries_once
-from .scatter import add_row
 from .sizes import MAX_EXACT_DIMENSION, row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept
 from .threads import single_blas_thread
@@ -169,7 +169,7 @@ class SparseBlock(Block):
         """See `DenseBlock.scatter_of_new`; always in float64."""
         G, mu = self._scatter_matrix(), self.local_mean
         if self.correction is not None:
-            G = add_row(G, self.correction)
+            G = dsyr(1.0, self.correction, a=G, lower=1, overwrite_a=1)
         np.fill_diagonal(G, self.column_scatter)  # which lost nothing to the means
         lost = np.zeros(self.d)
         lost[self.active] = self.n_block * mu**2
@@ -191,7 +191,7 @@ class SparseBlock(Block):
             G[np.ix_(self.active, self.active)] = few
         mean = np.zeros(self.d)
         mean[self.active] = self.local_mean
-        return add_row(G, mean, -self.n_block)
+        return dsyr(-self.n_block, mean, a=G, lower=1, overwrite_a=1)
 
     def _by_qr(self, max_rank, choose_rank, past_scatter):
         """Householder's QR of the rows, some of which are made dense at a time."""

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.blas import dsyr
 
 from .device_rows import DeviceRows, DeviceStack, sums_and_squares
 from .linalg import (
     eigh_top,
-    energy_of_underflow,
     flip_signs,
     is_orthonormal,
     least_certain,
@@ -39,12 +39,10 @@ from .linalg import (
 )
 from .rows import Centring
 from .scatter import (
-    add_row,
     add_rows,
     dense,
     leading_directions,
     mean_in_two_parts,
-    rounded,
     row_scatter,
 )
 from .sizes import MOST_APART, columns_at_once, rows_of_qr, slices_of
@@ -317,9 +315,11 @@ class DenseBlock(Block):
         n_certain : int, default=None
             The first so many directions matter, the others are reserves. None: all matter.
         """
-        for precision in (
-            self._precisions(max_rank, choose_rank, n_certain) if solver != "qr" else ()
-        ):
+        count = min(n_certain or max_rank, max_rank, self.d)
+        if self.n_rows < self.d or choose_rank is not None:  # unknown is how many matter
+            count = 0
+        tried = precisions(self.Y, self.V.dtype, count, self.V, self.s) if solver != "qr" else []
+        for precision in tried:
             forced = solver == "gram" and precision.dtype == np.float64
             if self.n_rows >= self.d:
                 result = self._by_scatter(
@@ -333,14 +333,6 @@ class DenseBlock(Block):
             if result is not None:
                 return result
         return self._by_qr(max_rank, choose_rank, past_scatter)
-
-    def _precisions(
-        self, max_rank: int, choose_rank: RankChoice | None, n_certain: int | None
-    ) -> list[Precision]:
-        count = min(n_certain or max_rank, max_rank, self.d)
-        if self.n_rows < self.d or choose_rank is not None:  # nothing is known of how many matter
-            count = 0
-        return precisions(self.Y, self.V.dtype, count, self.V, self.s)
 
     def _by_gram(self, max_rank, choose_rank, past_scatter, dtype, forced, n_certain):
         k, R = self.k, self.n_rows
@@ -438,7 +430,7 @@ class DenseBlock(Block):
             raise too_large("sum of squares", weight=self.w)
         G, lost = found
         # underflow may take off as much as the roundings of another energy
-        gone = energy_of_underflow(self.m * self.d, precision.dtype) / np.finfo(precision.dtype).eps
+        gone = self.m * self.d * float(np.finfo(precision.dtype).tiny)
         certificate = {"forced": forced, "n_certain": n_certain, "lost": max(lost.sum(), gone)}
         certificate |= precision._asdict()
         return self._leading(G, max_rank, choose_rank, past_scatter, **certificate)
@@ -458,7 +450,7 @@ class DenseBlock(Block):
         if self.has_correction:
             correction = self.correction_scale * self.gap
             self.column_scatter += correction**2
-            G = add_row(G, correction)
+            G = dsyr(1.0, correction, a=G, lower=1, overwrite_a=1)
         return (G, rows.lost) if math.isfinite(G.trace()) else None
 
     def _centre(self, shift: np.ndarray, offset: np.ndarray) -> None:
@@ -505,7 +497,8 @@ class DeviceBlock(DenseBlock):
     def _gram(self, dtype):
         k, centre, rest = self.k, np.zeros(self.d), np.zeros(self.d)
         if self.center:
-            centre = rounded(self.shift, dtype)  # what is subtracted first
+            # what is subtracted first
+            centre = self.shift.astype(dtype).astype(np.float64)
             sums, _ = sums_and_squares(self.Y, centre, dtype, self.root_w)
             rest = sums / self.n_block
             self.offset = (centre - self.shift) + rest

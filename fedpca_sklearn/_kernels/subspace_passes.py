@@ -15,7 +15,7 @@ import numpy as np
 
 from . import linalg
 from .device_rows import in_memory, sums_and_squares, times_scatter
-from .linalg import energy_of_underflow, flip_signs, orthonormal_columns, orthonormalised
+from .linalg import flip_signs, orthonormal_columns, orthonormalised
 from .rows import product_with
 from .scatter import guessed_mean
 from .sizes import rows_of_product, rows_within, slices_of, step_of_passes, vectors_of_passes
@@ -260,7 +260,9 @@ def leading_by_passes(
         T = rows.scatter_times(Q) + past.T @ (past @ Q)
         basis, products = np.hstack([basis, Q]), np.hstack([products, T])
     off = 4 * basis.shape[1] * np.finfo(rows.dtype).eps * np.linalg.norm(basis.T @ products, 2)
-    off += energy_of_underflow(1, rows.dtype) * np.sqrt(len(rows.Y) * basis.size)  # of any sign
+    # products that are too small for all their digits lose so much, of any sign
+    least = float(np.finfo(rows.dtype).tiny) * float(np.finfo(rows.dtype).eps)
+    off += least * np.sqrt(len(rows.Y) * basis.size)
     V, s = (found[:max_rank] for found in nystrom(basis.T, products.T, off))
     if len(s) < max_rank or not s[-1] ** 2 > off:
         return None

@@ -22,10 +22,10 @@ Found = TypeVar("Found")
 _SMALL = 2**22
 # Entries up to which BLAS takes one thread by itself, 16 d^2 with d = 22: with d = 24 a second one
 # costs nothing yet in OpenBLAS, with 32 three times the processor. A limit costs 12 to 45 us.
-_TINY = 2**13
+TINY_CALL = 2**13
 
 # Entries of rows of which products with eight directions take one thread by themselves.
-_FEW = 2**15
+TINY_ROWS = 2**15
 # A thread that sets a number keeps all others from it, since threadpoolctl 3.8, until it says that
 # it has done so.
 _CONTROL = getattr(threadpoolctl, "CONTROLLING_THREAD_OWNERSHIP", None)
@@ -65,9 +65,9 @@ def single_blas_thread(shared: bool = False) -> Iterator[None]:
         yield
     finally:
         try:
-            _leave(block)
+            _settle(block)
         except BaseException:  # a signal that came meanwhile
-            _leave(block)
+            _settle(block)
             raise
 
 
@@ -87,13 +87,12 @@ def leave_later_blocks(earlier: set[object]) -> None:
     _settle()
 
 
-def _leave(block: object) -> None:
-    _inside.pop(block, None)
-    _settle()
+def _settle(left: object = None) -> None:
+    """Limit the libraries if somebody is inside, and give back what they had if nobody is.
 
-
-def _settle() -> None:
-    """Limit the libraries if somebody is inside, and give back what they had if nobody is."""
+    ``left`` is a block that ends before.
+    """
+    _inside.pop(left, None)
     with _lock:
         limit = bool(_inside)
         if limit == bool(_limited):
@@ -154,27 +153,19 @@ def in_shares(n_rows: int, n_threads: int, find: Callable[[slice], Found]) -> li
         return list(pool.map(find, shares))
 
 
-def threads_for(entries: int) -> AbstractContextManager[None]:
+def threads_for(entries: int, tiny: int = 0) -> AbstractContextManager[None]:
     """One BLAS thread for blocks of few entries, the user's setting for larger ones.
 
-    A thread that is inside a limit already has it.
+    A thread that is inside a limit already has it, and up to ``tiny`` entries BLAS takes one by
+    itself: in all that a call does, `TINY_CALL`, or in products of rows with few directions,
+    `TINY_ROWS`. Of a factorisation of m x d with m <= d the entries are 16 m d: it takes that many
+    passes.
     """
-    if entries > _SMALL or threading.get_ident() in map(itemgetter(0), list(_inside.values())):
+    if not tiny < entries <= _SMALL or threading.get_ident() in map(
+        itemgetter(0), list(_inside.values())
+    ):
         return nullcontext()
     return single_blas_thread(shared=True)
-
-
-def threads_for_call(entries: int) -> AbstractContextManager[None]:
-    """As `threads_for`, for all that a call does; no limit where nothing in it needs one.
-
-    Of a factorisation of m x d with m <= d the entries are 16 m d: it takes that many passes.
-    """
-    return threads_for(entries) if entries > _TINY else nullcontext()
-
-
-def threads_for_rows(entries: int) -> AbstractContextManager[None]:
-    """As `threads_for`, for products of rows with few directions."""
-    return threads_for(entries) if entries > _FEW else nullcontext()
 
 
 class computed_once(Generic[Found]):

@@ -15,7 +15,7 @@ import numpy as np
 from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._dask import RowChunks, is_dask, refuse_dask
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._validation.arrays import in_numpy, namespace_of
 from .._validation.checks import Interval, check_at_most_features, check_weight, is_real
 from .._validation.containers import validate_data
@@ -248,7 +248,7 @@ def _threads(X: Any, shards: list) -> AbstractContextManager[None]:
         return nullcontext()
     sizes = [at.stop - at.start if isinstance(at, slice) else len(at) for _, at in shards]
     d = X.shape[1]
-    return threads_for_call(d * max(*sizes, 16 * d))
+    return threads_for(d * max(*sizes, 16 * d), TINY_CALL)
 
 
 def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:

@@ -21,6 +21,7 @@ from .._validation.containers import check_text
 from ..communication._federation import Message, log_fit
 from ..streaming import StreamingPCA
 from ..streaming._blocks import State, Stream, after_rows, has_bounds, stream_of
+from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._exact import ScatterMatrix
 from ._clients import StreamingClientsTransformer, label_order, shards_of
@@ -323,9 +324,9 @@ def _waiting(work: Any, state: State, room: int, k: int = 0) -> WaitingSite | No
 
 def _room(work: Any, d: int) -> int:
     """Rows from which on a client takes them."""
-    sizes = work.stream._sizes
-    least = d if sizes.keeps_all(d) else sizes.few(d)
-    return min(sizes.block(d), max(_WAITING_ENTRIES // d, least))
+    sizes = Sizes(work.stream, d)
+    least = d if sizes.keeps_all else sizes.few(sizes.buffer())
+    return min(sizes.block(), max(_WAITING_ENTRIES // d, least))
 
 
 def _most(work: Any, used: np.ndarray) -> int:

@@ -275,7 +275,9 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     n_certain = int(asked) if is_integer(asked) and not adjusts(estimator) else None
     knows_all = d <= exact_dimension(n_certain)
     waits = method == "partial_fit" and _merge_is_deferred(pca, pca.merge)
-    work = Summarised(estimator, *Sizes(estimator).kept(d), n_certain, knows_all, waits)
+    sizes = Sizes(estimator, d)
+    kept = sizes.max_rank, sizes.choose_rank
+    work = Summarised(estimator, *kept, n_certain, knows_all, waits)
     return work if need_no_units(work, X) else estimator
 
 

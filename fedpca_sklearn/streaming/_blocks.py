@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -13,24 +14,22 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import adjusting_of, adjusts, certify, check_columns, refinement_of
+from .._base.adjusting import adjusting_of, certify, check_columns, refinement_of
 from .._base.batches import (
     RowBuffer,
     count_rows,
-    cut,
     float_dtype,
     is_bounded,
     is_bounded_state,
     is_on_disk,
-    put_back,
     validated_batches,
 )
-from .._base.fitted import progress
+from .._base.fitted import has_callbacks, progress
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.row_moments import RowsAtHand
-from .._kernels.sizes import COLUMNS_OF_THREADS, MAX_EXACT_DIMENSION
+from .._kernels.sizes import COLUMNS_OF_THREADS, MAX_EXACT_DIMENSION, rows_within
 from .._kernels.threads import threads_for
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import in_numpy
@@ -48,11 +47,14 @@ from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._refinement import Refinement, local_products, products_of
 from ..summary._updating import updated_by_block
 from ._forgetting import CAME_WITHOUT_TIMES, duration_of, shares_left, times_of_rows
+from ._sizes import Sizes, start_rank
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
 # Entries of a dense copy of a few sparse rows: 1 MB.
 _ENTRIES_OF_COPY = 2**17
+# Entries of a block that is converted to another dtype: 32 MB of float64.
+_CONVERTED_ENTRIES = 2**22
 
 
 @dataclass(frozen=True)
@@ -127,15 +129,14 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
     dtype = None if state is None else state.subspace._dtype
     blocks = validated_blocks(pca, X, sample_weight, dtype)
     first = [next(blocks)]
-    rows = first[0][0]
-    (m, d), dtype, kind = rows.shape, rows.dtype, _kind_of(rows)
-    del rows  # the list has it
+    rows, n_blocks = first[0][0], None
+    (m, d), dtype = rows.shape, rows.dtype
     state = _ready(pca, state or empty_state(pca, d, dtype), d)
-    n_blocks = None
-    if not is_stream(X) and not is_dask(X) and hasattr(X, "shape"):
-        n_blocks = sum(1 for _ in pca._sizes.slices(X.shape[0], d, **kind))
-    blocks = progress(pca, put_back(first, blocks), n_blocks, "blocks")
-    return _after_blocks(pca, blocks, (m, d), state)
+    if has_callbacks(pca) and hasattr(X, "shape") and not is_stream(X) and not is_dask(X):
+        n_blocks = len(Sizes(pca, d).slices(X.shape[0], **_kind_of(rows)))
+    del rows  # the list has it, until it is taken
+    blocks = chain(map(list.pop, [first]), blocks)
+    return _after_blocks(pca, progress(pca, blocks, n_blocks, "blocks"), (m, d), state)
 
 
 def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
@@ -155,7 +156,7 @@ def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
 
 def after_rows(pca: Any, rows: np.ndarray, state: State) -> State:
     """The state after dense rows of moderate size and of its dtype."""
-    blocks = [(rows[at], None) for at in pca._sizes.slices(*rows.shape, sparse=False)]
+    blocks = [(rows[at], None) for at in Sizes(pca, rows.shape[1]).slices(len(rows), sparse=False)]
     return _after_blocks(pca, blocks, blocks[0][0].shape, state)
 
 
@@ -165,8 +166,8 @@ def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> 
     d = chunks.shape[1]
     check_at_most_features(pca.n_components, d)
     state = state or empty_state(pca, d, float_dtype(chunks))
-    max_rank, choose_rank = pca._sizes.kept(d)
-    between = max_rank if choose_rank is None else number_or_none(pca.n_components)
+    sizes = Sizes(pca, d)
+    between = number_or_none(pca.n_components) if sizes.choose_rank else sizes.max_rank
     adjusting = adjusting_of(pca, d)
     return State(*summarise(pca, chunks, state.subspace, state.n_rows, between, adjusting))
 
@@ -192,14 +193,15 @@ def _ready(pca: Any, state: State, d: int) -> State:
     if pca.rank_rule is None:
         return replace(state, rank=None, ranks=None)
     if state.rank is None:
-        return replace(state, rank=min(pca._sizes.start_rank, d))
+        return replace(state, rank=min(start_rank(pca) or d, d))
     return state
 
 
 def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
     """The state after validated blocks with their weights, the first one of this shape."""
-    (m, d), sizes, rule = shape, pca._sizes, pca.rank_rule
-    max_rank, choose_rank = sizes.kept(d, state.rank)
+    (m, d), rule = shape, pca.rank_rule
+    sizes = Sizes(pca, d)
+    max_rank, choose_rank = sizes.kept(state.rank)
     at_once = (max_rank or d) + m
     # a chunk of a scatter matrix is as much work as 16 d rows; or threads of Python share it
     if at_once >= d:
@@ -219,7 +221,7 @@ def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -
     with threads_for(d * at_once):
         for rows, w in blocks:
             if rule is not None:
-                max_rank, choose_rank = sizes.kept(d, state.rank)
+                max_rank, choose_rank = sizes.kept(state.rank)
                 options["n_certain"] = state.rank + 1  # type: ignore[operator]
             past = state.subspace
             if pca.forgetting == "blocks":
@@ -246,7 +248,7 @@ def _by_rule(pca: Any, state: State) -> State:
         subspace = rule.grown(state.rank, subspace)
     return replace(
         state,
-        subspace=subspace.truncate(pca._sizes.kept(subspace.n_features, rank - 1)[0]),
+        subspace=subspace.truncate(Sizes(pca, subspace.n_features).kept(rank - 1)[0]),
         rank=rank,
         blocks_since_change=state.blocks_since_change + 1 if rank == state.rank else 0,
     )
@@ -257,9 +259,9 @@ def _by_rule(pca: Any, state: State) -> State:
 
 def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterator[tuple[Any, Any]]:
     """Validated blocks of rows with their weights; of the first rows there is no dtype yet."""
-    first, weight, seen = dtype is None, None, 0
-    batches = validated_batches(pca, X, first, pca._sizes.block)
-    if is_stream(X) and not pca._sizes.by_batch:
+    first, weight, seen, stream = dtype is None, None, 0, is_stream(X)
+    batches = validated_batches(pca, X, first, lambda d: Sizes(pca, d).block())
+    if stream and not pca._by_batch:
         batches = _gathered(pca, batches, dtype)
     for batch in batches:
         n, d = batch.shape
@@ -269,11 +271,22 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
             weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
         w = None if weight is None else weight[seen : seen + n]
         seen += n
-        slices = pca._sizes.slices(n, d, **_kind_of(batch))
-        blocks = cut(batch, w, slices, dtype, not _shown_by_sums(pca, X, batch, weight))
-        del batch
-        yield from blocks
-        del blocks
+        # NaN and infinity show in the column sums of plain rows
+        plain = weight is None and pca._row_factor == 1
+        plain = plain and not (pca.scale or pca.partial_out is not None)
+        plain = plain and isinstance(batch, np.ndarray) and not (stream or is_dask(X))
+        # rows that are to be converted come in smaller blocks, as their copies take memory
+        few = rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
+        most = max(n, 1) if batch.dtype == dtype else few
+        for block in Sizes(pca, d).slices(n, **_kind_of(batch)):
+            for start in range(block.start, block.stop, most):
+                at = slice(start, min(start + most, block.stop))
+                rows = (batch if at.stop - start == n else batch[at]).astype(dtype, copy=False)
+                if not plain:
+                    check_finite(rows)
+                yield rows, None if w is None else w[at]
+                del rows
+        del batch  # before the next one is read
 
 
 def is_few(pca: Any, X: Any) -> bool:
@@ -284,7 +297,7 @@ def is_few(pca: Any, X: Any) -> bool:
     if sp.issparse(X):
         m, d = X.shape
         small = d <= MAX_EXACT_DIMENSION and m * d < _ENTRIES_OF_COPY
-        return small and d > 0 and 0 < m < pca._sizes.few(d)
+        return small and d > 0 and 0 < m < _few(pca, d)
     if not hasattr(X, "__len__"):
         return False
     if is_stream(X) or is_dask(X) or is_on_disk(X):
@@ -292,7 +305,13 @@ def is_few(pca: Any, X: Any) -> bool:
     shape = getattr(X, "shape", None)
     if shape is None or len(shape) != 2:
         return shape != () and len(X) == 1
-    return shape[1] > 0 and 0 < len(X) < pca._sizes.few(shape[1])
+    return shape[1] > 0 and 0 < len(X) < _few(pca, shape[1])
+
+
+def _few(pca: Any, d: int) -> int:
+    """Rows of a call from which on none goes to a buffer."""
+    sizes = Sizes(pca, d)
+    return sizes.few(sizes.buffer())
 
 
 def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
@@ -306,7 +325,7 @@ def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
             rows = batch.toarray() if sp.issparse(batch) else batch
             few.append(rows.astype(dtype))  # the source may use its memory again
             n += len(rows)
-        if few and not (waits and n < pca._sizes.buffer(batch.shape[1])):
+        if few and not (waits and n < Sizes(pca, batch.shape[1]).buffer()):
             n = 0
             yield _as_one(few)
         if not waits:
@@ -323,14 +342,11 @@ def _as_one(few: list[np.ndarray]) -> np.ndarray:
     return rows
 
 
-def _shown_by_sums(pca: Any, X: Any, batch: Any, weight: np.ndarray | None) -> bool:
-    """Whether NaN or infinity would show in the column sums, so that no check is needed."""
-    as_they_are = weight is None and pca._row_factor == 1 and not adjusts(pca)
-    return as_they_are and isinstance(batch, np.ndarray) and not (is_stream(X) or is_dask(X))
-
-
 class Stream(NamedTuple):
-    """A state, and later rows in a buffer; so many at once need no check but for finiteness."""
+    """A state, and later rows in a buffer; so many at once need no check but for finiteness.
+
+    Without a buffer, which `ready_for_few` makes, 1 stands for them.
+    """
 
     state: Any
     buffer: Any = None
@@ -359,36 +375,47 @@ class Stream(NamedTuple):
 def stream_of(pca: Any, state: State | None, buffer: RowBuffer | None, room: int) -> Stream:
     """The stream of a state, and of rows in a buffer.
 
-    ``room`` of the buffer, if rows like those before need no other check; else 0.
+    ``room`` of an empty buffer, if rows like those before need no other check; else 0.
     """
-    sizes, is_bounded = pca._sizes, has_bounds(state)
-    if state is not None:
-        if not (room and is_bounded):
-            pca._with_usual_weights(state.subspace, state.n_rows)
-        buffer = buffer or empty_buffer(pca, state, room)
-    assert buffer is not None
+    is_bounded = has_bounds(state)
+    if state is not None and not (is_bounded and (room or state.n_rows)):
+        pca._with_usual_weights(state.subspace, state.n_rows)  # the error
+    if state is not None and room:
+        buffer = _empty_buffer(state, room)
+    if buffer is None:
+        return Stream(state, None, int(is_bounded))
     unchecked = 0
-    if is_bounded and (room or not (hasattr(pca, "feature_names_in_") or sizes.by_batch)):
-        unchecked = sizes.few(buffer.rows.shape[1], buffer.room) - 1
+    if is_bounded and (room or not (hasattr(pca, "feature_names_in_") or pca._by_batch)):
+        unchecked = Sizes(pca, buffer.rows.shape[1]).few(buffer.room) - 1
     return Stream(state, buffer, unchecked)
 
 
-def empty_buffer(pca: Any, state: State, room: int = 0) -> RowBuffer:
-    """A buffer behind a state."""
-    d, last = state.subspace.n_features, state.last_time
+def _empty_buffer(state: State, room: int) -> RowBuffer:
+    last = state.last_time
     times = None if last is None else np.empty(0, last.dtype)
-    nothing = np.empty((0, d), state.subspace._dtype)
-    return RowBuffer(nothing, room or pca._sizes.buffer(d), times)
+    nothing = np.empty((0, len(state.subspace.mean)), state.subspace._dtype)
+    return RowBuffer(nothing, room, times)
+
+
+def ready_for_few(pca: Any, state: State) -> Stream:
+    """The stream of a state with an empty buffer, if rows may wait."""
+    if hasattr(pca, "feature_names_in_") or pca._by_batch:
+        return Stream(state)
+    sizes = Sizes(pca, len(state.subspace.mean))
+    room = sizes.buffer()
+    return Stream(state, _empty_buffer(state, room), sizes.few(room) - 1)
 
 
 def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stream | None:
     """The stream with few rows, which are validated; None if they cannot wait for others."""
     state, buffer, _ = stream
     X = X.toarray() if sp.issparse(X) else X
-    parts = list(validated_blocks(pca, X, None, None if buffer is None else buffer.dtype))
+    dtype = None if state is None else state.subspace._dtype
+    dtype = dtype if buffer is None else buffer.dtype
+    parts = list(validated_blocks(pca, X, None, dtype))
     rows = in_numpy(parts[0][0])
     check_columns(pca, rows.shape[1])
-    room = pca._sizes.buffer(rows.shape[1])
+    room = Sizes(pca, rows.shape[1]).buffer()
     if len(parts) > 1 or room == 1 or not is_bounded(rows.ravel()) or not has_bounds(state):
         return None
     for _ in progress(pca, [rows], 1, "blocks"):

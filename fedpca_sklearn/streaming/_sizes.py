@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .._base.adjusting import adjusts
 from .._kernels.sizes import (
     FEW_ROWS,
     MAX_EXACT_DIMENSION,
@@ -67,92 +65,83 @@ def _kept_of_share(
     return kept_directions(rank_for_fraction(s, scatter, fraction), n_features, beyond)
 
 
-class Sizes(NamedTuple):
+def start_rank(pca: Any) -> int | None:
+    """Rank to start from, with a rule that changes it; None without one."""
+    if pca.rank_rule is None:
+        return None
+    if isinstance(pca.n_components, float | str):
+        raise ValueError(
+            f"n_components={pca.n_components!r} must be an integer or None with a rank_rule."
+        )
+    return 1 if pca.n_components is None else int(pca.n_components)
+
+
+class Sizes:
     """Sizes that depend on the parameters of a `StreamingPCA` and the number of features only.
 
     Parameters
     ----------
     pca : StreamingPCA
+    n_features : int
+
+    Attributes
+    ----------
+    max_rank, choose_rank : int or None, callable or None
+        Bound on the directions kept after a block, and the function that chooses fewer.
+    keeps_all : bool
+        Whether all directions are kept, so that rows add up to a scatter matrix.
+    in_equal_blocks : bool
+        Whether all blocks but the last one of a batch have the same number of rows.
     """
 
-    pca: Any
-
-    @property
-    def start_rank(self) -> int | None:
-        """Rank to start from, with a rule that changes it; None without one."""
-        pca = self.pca
-        if pca.rank_rule is None:
-            return None
-        if isinstance(pca.n_components, float | str):
-            raise ValueError(
-                f"n_components={pca.n_components!r} must be an integer or None with a rank_rule."
-            )
-        return 1 if pca.n_components is None else int(pca.n_components)
-
-    @property
-    def by_batch(self) -> bool:
-        """Whether a batch means something, so that none waits for another; "mle" may refuse it."""
-        pca = self.pca
-        return pca.rank_rule is not None or pca.forgetting == "blocks" or pca.n_components == "mle"
-
-    @property
-    def in_equal_blocks(self) -> bool:
-        """Whether all blocks but the last one of a batch have the same number of rows."""
-        pca = self.pca
-        by_blocks = pca.forgetting == "blocks" and pca.forgetting_factor < 1
-        return pca.block_size != "auto" or pca.rank_rule is not None or by_blocks
-
-    def kept(self, n_features: int, rank: int | None = None) -> tuple[int | None, Any]:
-        """Bound on the directions kept after a block, and the function that chooses fewer."""
-        pca = self.pca
+    def __init__(self, pca: Any, n_features: int):
         n_confounders = 0 if pca.partial_out is None else int(np.size(pca.partial_out))
-        return directions_kept(pca.n_components, pca.oversampling, n_confounders, n_features, rank)
+        self._pca, self._d = pca, n_features
+        self._asked = pca.n_components, pca.oversampling, n_confounders, n_features
+        self.max_rank, self.choose_rank = directions_kept(*self._asked, None)
+        few = n_features <= MAX_EXACT_DIMENSION and self.choose_rank is None
+        self.keeps_all = few and self.max_rank in (None, n_features)
+        by_blocks = pca.forgetting == "blocks" and pca.forgetting_factor < 1
+        self.in_equal_blocks = pca.block_size != "auto" or pca.rank_rule is not None or by_blocks
 
-    def keeps_all(self, n_features: int) -> bool:
-        """Whether all directions are kept, so that rows add up to a scatter matrix."""
-        max_rank, choose_rank = self.kept(n_features)
-        return (
-            n_features <= MAX_EXACT_DIMENSION
-            and choose_rank is None
-            and max_rank in (None, n_features)
-        )
+    def kept(self, rank: int | None) -> tuple[int | None, Any]:
+        """``max_rank`` and ``choose_rank`` at the rank of a rule; None without one."""
+        return directions_kept(*self._asked, rank)
 
-    def block(self, n_features: int, sparse: bool = False) -> int:
+    def block(self, sparse: bool = False) -> int:
         """Rows of a block, at most."""
-        pca, rank = self.pca, self.start_rank
+        pca, d, rank = self._pca, self._d, start_rank(self._pca)
         if pca.block_size != "auto":
             return int(pca.block_size)
-        max_rank, _ = self.kept(n_features, rank)
+        max_rank, _ = self.kept(rank)
         if self.in_equal_blocks:  # once per block, so that blocks are small
-            return auto_block_size(max_rank, n_features, sparse and rank is None)
-        return block_size(max_rank, n_features, sparse, pca.partial_out is not None)
+            return auto_block_size(max_rank, d, sparse and rank is None)
+        return block_size(max_rank, d, sparse, pca.partial_out is not None)
 
-    def slices(
-        self, n: int, n_features: int, sparse: bool, device: bool = False
-    ) -> Iterator[slice]:
+    def slices(self, n: int, sparse: bool, device: bool = False) -> list[slice]:
         """Slices of n rows, each a block."""
         if self.in_equal_blocks:
-            return slices_of(n, self.block(n_features, sparse))
-        max_rank = self.kept(n_features)[0]
-        passes = self.pca.svd_solver == "auto"
-        by_qr = self.pca.partial_out is not None  # of which nothing is to be cut
-        return block_slices(n, n_features, max_rank, sparse, passes, device, by_qr)
+            return list(slices_of(n, self.block(sparse)))
+        passes = self._pca.svd_solver == "auto"
+        by_qr = self._pca.partial_out is not None  # of which nothing is to be cut
+        return block_slices(n, self._d, self.max_rank, sparse, passes, device, by_qr)
 
-    def buffer(self, n_features: int) -> int:
+    def buffer(self) -> int:
         """Rows that come a few at a time and are taken as one batch."""
-        d, least, entries = n_features, _ROWS_AT_LEAST, _BUFFERED_ENTRIES
-        if not self.keeps_all(d):
-            entries = entries if self.kept(d)[1] else _ENTRIES_OF_CUT
-        else:  # adjusted rows may need an eigenproblem for each batch
-            least = d if not adjusts(self.pca) else max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
-        return min(self.block(d), max(min(_MOST_ROWS, entries // d), least))
+        pca, d, least, entries = self._pca, self._d, _ROWS_AT_LEAST, _BUFFERED_ENTRIES
+        if not self.keeps_all:
+            entries = entries if self.choose_rank else _ENTRIES_OF_CUT
+        elif pca.scale or pca.partial_out is not None:  # may need an eigenproblem for each batch
+            least = max(d, min(4 * d, _ENTRIES_OF_ADJUSTED // d))
+        else:
+            least = d
+        return min(self.block(), max(min(_MOST_ROWS, entries // d), least))
 
-    def few(self, n_features: int, room: int | None = None) -> int:
+    def few(self, room: int) -> int:
         """Rows of a call from which on none goes to the buffer, which has ``room`` for some."""
-        room = self.buffer(n_features) if room is None else room
-        if self.keeps_all(n_features):
+        if self.keeps_all:
             return room
-        return min(room, max(min(_ROWS_AT_LEAST, _BUFFERED_ENTRIES // n_features), 2))
+        return min(room, max(min(_ROWS_AT_LEAST, _BUFFERED_ENTRIES // self._d), 2))
 
 
 def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
@@ -190,9 +179,8 @@ def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
         most all rows of a call in float64, and 32 MB at most of small batches that wait.
     """
     d = n_features
-    sizes = Sizes(self)
-    rank = sizes.start_rank
-    k, choose_rank = sizes.kept(d, rank)
+    sizes, rank = Sizes(self, d), start_rank(self)
+    k, choose_rank = sizes.kept(rank)
     if k is None:
         if choose_rank is not None or d > exact_dimension(None):
             raise ValueError(
@@ -200,7 +188,7 @@ def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
                 "directions kept depends on the data."
             )
         k = d
-    rows = [sizes.block(d)]
+    rows = [sizes.block()]
     if (
         not sizes.in_equal_blocks and k < d
     ):  # a stack of few rows takes more than a scatter matrix may

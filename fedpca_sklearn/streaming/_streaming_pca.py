@@ -21,7 +21,7 @@ from .._base.adjusting import (
 from .._base.batches import RowBuffer
 from .._base.fitted import LEARNT, CallbackSupportMixin, Learnt, computed, show_in, with_callbacks
 from .._base.transformer import SubspaceTransformer
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._validation.checks import (
     AT_LEAST_ONE,
     InstanceOf,
@@ -38,15 +38,15 @@ from ._blocks import (
     State,
     Stream,
     check_call,
-    empty_buffer,
     is_few,
+    ready_for_few,
     refine,
     stream_of,
     take,
     with_few,
 )
 from ._forgetting import HALF_LIFE, check_half_life, factor_of, times_of
-from ._sizes import Sizes, memory_bytes
+from ._sizes import memory_bytes, start_rank
 
 
 @with_parameters
@@ -212,6 +212,8 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
             Unchanged if an error is raised.
         """
         stream = self._state_without_checks() if sample_weight is None else None
+        if stream is not None and stream.unchecked and stream.buffer is None:
+            stream = ready_for_few(self, stream.state)
         longer = None if stream is None else stream.with_rows(X, times)
         if longer is None:
             return self._go_on(X, sample_weight, times)
@@ -229,7 +231,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         stream, longer = self._stream, None
         with self._unchanged_on_error():
             times = check_call(self, X, sample_weight, times, stream.state)
-            if sample_weight is None and not self._sizes.by_batch and is_few(self, X):
+            if sample_weight is None and not self._by_batch and is_few(self, X):
                 longer = with_few(self, stream, X, times)
             if longer is None:
                 self._keep(take(self, X, sample_weight, times, stream.after(self)))
@@ -307,8 +309,10 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         return pca
 
     @property
-    def _sizes(self) -> Sizes:
-        return Sizes(self)
+    def _by_batch(self) -> bool:
+        """Whether a batch means something, so that none waits for another; "mle" may refuse it."""
+        by_blocks = self.forgetting == "blocks"
+        return self.rank_rule is not None or by_blocks or self.n_components == "mle"
 
     @property
     def _row_factor(self) -> float:
@@ -337,16 +341,15 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     def _keep(self, state: State | None, buffer: RowBuffer | None = None, room: int = 0) -> None:
         """Keep the stream; attributes are computed when one is read."""
         self.__dict__[LEARNT] = Learnt(stream_of(self, state, buffer, room))
-        if self._sizes.by_batch:
+        if self._by_batch:
             self._values()  # which may be an error
 
     def _settle(self) -> None:
-        values, state = self._values(), self._stream.after(self)
-        buffer = None if state is None else empty_buffer(self, state)
-        self.__dict__[LEARNT] = Learnt(Stream(state, buffer), values)
+        values = self._values()
+        self.__dict__[LEARNT] = Learnt(Stream(self._stream.after(self)), values)
 
     def _compute(self, stream: Stream) -> dict[str, Any]:
-        with threads_for_call(16 * self.n_features_in_**2):
+        with threads_for(16 * self.n_features_in_**2, TINY_CALL):
             state = stream.after(self)
             request = self.n_components if self.rank_rule is None else state.rank
             values = self._attributes(state.subspace, request, state.n_rows)
@@ -358,7 +361,7 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
 
     def _flush(self) -> Subspace:
         """Take the rows of the buffer into the state, and return the summary of all."""
-        if self._stream.buffer.n:
+        if self._stream.buffer is not None:
             with self._unchanged_on_error():
                 self._keep(self._stream.after(self))
         return self._state.subspace._named(getattr(self, "feature_names_in_", None))
@@ -381,7 +384,7 @@ def _state_of(pca: Any, subspace: Subspace, n_samples_seen: int | None, last_tim
         n_samples_seen = max(math.ceil(subspace.n_samples), subspace.n_components)
     else:
         check_integer("n_samples_seen", n_samples_seen)
-    rank = pca._sizes.start_rank
+    rank = start_rank(pca)
     ranks = None if rank is None else np.zeros(0, dtype=int)
     last_time = None if last_time is None else times_of([last_time], 1)[0]
     return State(subspace, int(n_samples_seen), rank, ranks=ranks, last_time=last_time)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._kernels.too_large import TooLargeError, largest_named
 from .._validation.arrays import ArrayNamespace, in_numpy, namespace_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
@@ -207,8 +207,8 @@ def threads_of_merge(subspaces: Sequence[Subspace]) -> AbstractContextManager[No
     """One BLAS thread where few directions of few features are merged."""
     d = subspaces[0].n_features
     if any(isinstance(s._leading, ScatterMatrix) for s in subspaces):
-        return threads_for_call(16 * d * d)
-    return threads_for_call(16 * d * min(d, sum(s.n_components for s in subspaces)))
+        return threads_for(16 * d * d, TINY_CALL)
+    return threads_for(16 * d * min(d, sum(s.n_components for s in subspaces)), TINY_CALL)
 
 
 def merged_rows(

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from sklearn.utils import check_random_state
 
 from .._kernels.sizes import SMALL_DIMENSION, slices_of
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._validation.arrays import in_numpy
 from .._validation.checks import is_integer, is_real
 from ._adjusted import scatter_of_columns
@@ -216,7 +216,7 @@ def parallel_analysis(
     if n_draws is None:
         n_draws = _DRAWS if min(rows, len(columns)) <= SMALL_DIMENSION else _FEW_DRAWS
     seed = check_random_state(random_state).randint(2**31 - 1)
-    with threads_for_call(16 * min(rows, len(columns)) ** 2):
+    with threads_for(16 * min(rows, len(columns)) ** 2, TINY_CALL):
         draws = null_variances(columns, rows, n_draws, np.random.default_rng(seed))
     at = int(np.ceil((1 - level) * (n_draws + 1) - 1e-9)) - 1
     size = min(subspace.n_components, draws.shape[1])

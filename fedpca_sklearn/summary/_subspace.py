@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from .._kernels.sizes import exact_dimension, kept_directions
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._validation.arrays import ArrayNamespace, in_numpy, where_rows_are
 from .._validation.checks import (
     check_forgetting_factor,
@@ -153,6 +153,7 @@ class Subspace(InFiles):
         # `Factor` or a `ScatterMatrix`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
         _mean_low: ClassVar[Any]  # what the mean is more than ``mean``, of digits below
+        _dtype: ClassVar[np.dtype]  # of the components
 
     def __post_init__(self):
         self._set(checked_fields(vars(self)))
@@ -168,6 +169,7 @@ class Subspace(InFiles):
         if known["_leading"] is not None:
             for name in _DIRECTIONS:
                 known.pop(name, None)
+        known["_dtype"] = known.get("components", known["_leading"]).dtype
         vars(self).update(known)
 
     @classmethod
@@ -191,13 +193,14 @@ class Subspace(InFiles):
             changes.setdefault("model", None)
         if "mean" in changes:
             changes.setdefault("_mean_low", 0.0)
-        now = dict(vars(self))
+        now, new = dict(vars(self)), object.__new__(type(self))
         given = _DIRECTIONS & changes.keys()
         if given:
             now["_leading"] = None
             for name in _DIRECTIONS - given:
                 now[name] = getattr(self, name)
-        return self._trusted(**{**now, **changes})
+        new._set({**now, **changes})
+        return new
 
     if not TYPE_CHECKING:  # which would take every name for a field
 
@@ -252,11 +255,6 @@ class Subspace(InFiles):
         return len(self.mean)
 
     @property
-    def _dtype(self) -> np.dtype:
-        """That of the components."""
-        return (self.components if self._leading is None else self._leading).dtype
-
-    @property
     def degrees_of_freedom(self) -> float:
         """Divisor of variances: n - 1 as in scikit-learn, n / 2 below two (effective) samples."""
         return max(self.n_samples - 1, self.n_samples / 2)
@@ -303,7 +301,9 @@ class Subspace(InFiles):
         """
         check_integer("n_features", n_features)
         zero = np.zeros
-        components = float_array("components", zero((0, n_features), dtype), 2)
+        components = zero((0, n_features), dtype)
+        if components.dtype not in (np.float32, np.float64):
+            components = float_array("components", components, 2)
         moments = zero(0), zero(n_features), 0.0, 0.0
         return cls._trusted(components, *moments, bool(centered), column_scatter=zero(n_features))
 
@@ -440,7 +440,7 @@ class Subspace(InFiles):
         if n_components is not None:
             max_rank = d if d <= exact_dimension(n_components) else kept_directions(n_components, d)
         n = X.shape[0]
-        with threads_for_call(d * max(n, 16 * (d if self.n_samples else min(n, d)))):
+        with threads_for(d * max(n, 16 * (d if self.n_samples else min(n, d))), TINY_CALL):
             result = updated(
                 self,
                 X,

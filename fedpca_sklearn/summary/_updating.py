@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._kernels.device_rows import DeviceRows
-from .._kernels.linalg import energy_of_underflow, norm_of_scatter
+from .._kernels.linalg import norm_of_scatter
 from .._kernels.scatter import add_rows
 from .._kernels.sizes import (
     DENSE_SHARE,
@@ -121,7 +121,7 @@ def updated(
         options["passes"] = (how.n_certain or 1) if passes else None
         slices = block_slices(n, d, how.max_rank, passes=passes, **kind)
     else:
-        slices = slices_of(n, block_size)
+        slices = list(slices_of(n, block_size))
     for at in slices:
         rows = X if at.stop - at.start == n else X[at]
         w = None if weight is None else weight[at]
@@ -264,7 +264,7 @@ def _summed(
         return None
     G, lost = found
     # underflow may take off as much as the roundings of another energy
-    gone = energy_of_underflow(block.m * d, precision) / np.finfo(precision).eps
+    gone = block.m * d * float(np.finfo(precision).tiny)
     largest, energy = norm_of_scatter(G), max(float(lost.sum()), gone)
     if isinstance(past, ScatterMatrix):
         G += past.G

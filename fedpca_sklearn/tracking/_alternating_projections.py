@@ -19,7 +19,7 @@ from .._base.transformer import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares
 from .._validation.checks import (
@@ -182,7 +182,7 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
             check_squares(X)
             mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
             beta = None if self.threshold_scale == "auto" else self.threshold_scale
-            with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
+            with threads_for(max(X.size, 16 * min(X.shape) ** 2), TINY_CALL):
                 found = alternating_projections(
                     X - mean, rank, beta, self.tol, self.max_iter, self._iterations
                 )

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.fitted import CallbackSupportMixin, rounds_of, with_callbacks
 from .._base.transformer import SubspaceTransformer
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._kernels.too_large import too_large
 from .._validation.checks import (
@@ -241,7 +241,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
             if not np.isfinite(sum(scatters)):
                 raise too_large("variance", holder=f"Client {int(np.argmax(scatters))}: X")
             rounds = partial(rounds_of, self)
-            with threads_for_call(max(X.size, 16 * min(X.shape) ** 2)):
+            with threads_for(max(X.size, 16 * min(X.shape) ** 2), TINY_CALL):
                 agreed = method.left_vectors(federation, clients, min(self.n_components, n), rounds)
                 total = Subspace.empty(d, centered=self.center, dtype=X.dtype)
                 total = total._replace(mean=mean, n_samples=float(n))

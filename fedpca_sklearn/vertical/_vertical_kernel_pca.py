@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.fitted import CallbackSupportMixin, FittedState, rounds_of, with_callbacks
-from .._kernels.threads import threads_for_call
+from .._kernels.threads import TINY_CALL, threads_for
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
@@ -239,7 +239,7 @@ class VerticalFederatedKernelPCA(
                 for g, kernel in zip(groups, kernels, strict=True)
             ]
             linear = partial(LinearScores.of, federation, clients, X)
-            with threads_for_call(16 * len(X) * len(self.landmarks_)):
+            with threads_for(16 * len(X) * len(self.landmarks_), TINY_CALL):
                 self._fit_clients(federation, clients, groups, X, linear)
         log_fit(self, len(groups))
         return self

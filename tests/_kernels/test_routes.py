@@ -14,6 +14,7 @@ from fedpca_sklearn._kernels import linalg, stack
 from fedpca_sklearn._kernels.sizes import passes_pay, rows_of_passes, scatter_pays, step_of_passes
 from fedpca_sklearn._kernels.stack import DenseBlock
 from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
+from fedpca_sklearn.streaming._sizes import Sizes
 
 F4 = np.dtype("f4")
 
@@ -346,7 +347,7 @@ def test_few_directions_of_rows_are_left_to_updates_which_forget_once(taken):
     models = [StreamingPCA(5, block_size=b, **forgets).fit(X) for b in ("auto", 100)]
     assert_allclose(*(m.singular_values_[:3] for m in models), rtol=1e-10)
     blocks = StreamingPCA(20, forgetting="blocks", forgetting_factor=0.9)
-    assert blocks._sizes.block(2000, False) < 100
+    assert Sizes(blocks, 2000).block() < 100
 
 
 @pytest.mark.parametrize("center", [True, False])

@@ -172,7 +172,7 @@ def test_a_number_that_is_set_meanwhile_is_kept():
 
 @pytest.mark.parametrize("call", range(4))
 def test_a_signal_at_any_time_leaves_no_limit(monkeypatch, call):
-    calls, settle, leave = iter(range(9)), threads._settle, threads._leave
+    calls, settle = iter(range(9)), threads._settle
 
     def interrupted(function):
         def run(*args):
@@ -184,14 +184,9 @@ def test_a_signal_at_any_time_leaves_no_limit(monkeypatch, call):
 
         return run
 
-    def work():
-        with single_blas_thread():
-            monkeypatch.setattr(threads, "_settle", settle)
-            monkeypatch.setattr(threads, "_leave", interrupted(leave))
-
     monkeypatch.setattr(threads, "_settle", interrupted(settle))
-    with pytest.raises(KeyboardInterrupt):
-        work()
+    with pytest.raises(KeyboardInterrupt), single_blas_thread():
+        pass
     assert not threads._inside
     assert set(numbers()) == {2}
 
