@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -49,14 +49,16 @@ def moments_of_pairs(X: Any, weight: np.ndarray | None) -> tuple[np.ndarray, ...
     """
     d = X.shape[1]
     origin, _ = means_of_columns(X, weight)
-    counts, sums, products = (np.zeros((d, d), order="F") for _ in range(3))
+    # in Fortran's order, so that products are added in place
+    counts, sums, products = np.zeros((3, d, d)).transpose(0, 2, 1)
+    add = partial(dgemm, 1.0, beta=1.0, trans_b=1, overwrite_c=1)
     for rows, w in _blocks(X, weight):
         seen = ~np.isnan(rows)
         Z, there = np.where(seen, rows - origin, 0.0), seen.astype(np.float64)
         wZ, w_there = (Z, there) if w is None else (w[:, None] * Z, w[:, None] * there)
-        counts = _with_product(counts, w_there, there)
-        sums = _with_product(sums, wZ, there)
-        products = _with_product(products, wZ, Z)
+        counts = add(w_there.T, there.T, c=counts)
+        sums = add(wZ.T, there.T, c=sums)
+        products = add(wZ.T, Z.T, c=products)
     mirror(counts)  # other products are rounded in another way
     means = np.divide(sums, counts, out=sums, where=counts > 0)
     for at in row_slices(d, d):
@@ -100,11 +102,6 @@ def _blocks(X: Any, weight: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.
         if not len(rows):
             continue
         yield rows.astype(np.float64, copy=False), w
-
-
-def _with_product(total: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """``total + A.T @ B`` in the memory of the total, which is in Fortran's order."""
-    return dgemm(1.0, A.T, B.T, beta=1.0, c=total, trans_b=1, overwrite_c=1)
 
 
 # Deviation over mean that rounding explains in a column of one value. Of 30,000 dense weighted rows

@@ -316,7 +316,7 @@ def row_slices(
     n_rows: int, n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1
 ) -> Iterator[slice]:
     """Consecutive slices of rows, each as large as `rows_within` says."""
-    return slices_of(n_rows, rows_within(n_columns, entries, least))
+    return slices_of(n_rows, max(least, entries // max(n_columns, 1)))
 
 
 # Symmetric product, for each row and pair of columns: 57 GFlop/s.

@@ -19,7 +19,13 @@ from .._kernels.observed import noise_ridge
 from .._kernels.sizes import SMALL_DIMENSION
 from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._kernels.too_large import largest_named, too_large
-from .._validation.checks import Interval, allowed, check_at_most_features, with_parameters
+from .._validation.checks import (
+    Interval,
+    allowed,
+    check_at_most_features,
+    check_rows,
+    with_parameters,
+)
 from .._validation.containers import names_known
 from ..communication._federation import Message, clients_named
 from ..summary import PairMoments, Subspace
@@ -223,7 +229,8 @@ def _check_features(pca: Any, d: int) -> None:
 
 def _pairs_of_client(label: Any, X: Any, weight: Any) -> Site:
     """Local work of one client: the moments of its rows."""
-    return Site(None, count_rows(X, weight), PairMoments.from_rows(X, sample_weight=weight))
+    pairs = PairMoments._of(check_rows(X, allow_nan=True), weight)
+    return Site(None, count_rows(X, weight), pairs)
 
 
 def _added(before: Site, more: Site) -> Site:

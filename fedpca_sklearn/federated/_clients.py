@@ -268,7 +268,12 @@ def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list
     values, codes = np.unique(labels, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.searchsorted(codes[order], np.arange(1, len(values))))
-    return [(value.item(), _span(rows)) for value, rows in zip(values, parts, strict=True)]
+    found = []
+    for value, rows in zip(values.tolist(), parts, strict=True):
+        first, last = int(rows[0]), int(rows[-1])
+        # contiguous positions as a slice, which copies no rows
+        found.append((value, slice(first, last + 1) if last - first == len(rows) - 1 else rows))
+    return found
 
 
 def shards_with_weight(
@@ -287,12 +292,6 @@ def shards_with_weight(
     if absent:
         logger.info("clients %s left out: their sample_weight is zero", sorted(absent))
     return weight, [(label, rows) for label, rows in shards if label not in absent]
-
-
-def _span(positions: np.ndarray) -> Any:
-    """Ascending positions as a slice, which copies no rows, where they are contiguous."""
-    first, last = int(positions[0]), int(positions[-1])
-    return slice(first, last + 1) if last - first == len(positions) - 1 else positions
 
 
 def label_order(label: Any) -> tuple[bool, Any]:

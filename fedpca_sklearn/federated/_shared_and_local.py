@@ -165,10 +165,10 @@ def shared_and_local(
     scatters = list(map(FactorScatter, factors))
     for _ in range(_ITERATIONS):
         pairs = list(zip(scatters, local, strict=True))
-        rest = np.concatenate([beyond(scatter.factor, W) for scatter, W in pairs])
+        rest = np.concatenate([S.factor - (S.factor @ W.T) @ W for S, W in pairs])
         before, V = V, improved(FactorScatter(rest), V)
         local = [improved(scatter, outside(W, V), V) for scatter, W in pairs]
-        if np.linalg.norm(beyond(V, before)) <= _TOL:
+        if np.linalg.norm(V - (V @ before.T) @ before) <= _TOL:
             break
     return V, [local_directions(factor, V, n_local) for factor in factors]
 
@@ -196,16 +196,18 @@ def beyond(rows: np.ndarray, V: np.ndarray) -> np.ndarray:
 
 def outside(W: np.ndarray, V: np.ndarray) -> np.ndarray:
     """A basis made orthogonal to another."""
-    return linalg.orthonormalised(beyond(W, V)) if len(W) else W
+    return linalg.orthonormalised(W - (W @ V.T) @ V) if len(W) else W
 
 
 def improved(scatter: Scatter, W: np.ndarray, V: np.ndarray | None = None) -> np.ndarray:
     """Leading directions of a scatter matrix outside V in the span of W and of its product."""
-    Z = beyond(scatter.multiply(W), W if V is None else np.concatenate([V, W]))
+    Z, known = scatter.multiply(W), W if V is None else np.concatenate([V, W])
+    Z -= (Z @ known.T) @ known
     _, sizes, new = np.linalg.svd(Z, full_matrices=False)
-    new = beyond(new[sizes > _NEW * scatter.squares], W)
+    new = new[sizes > _NEW * scatter.squares]
+    new -= (new @ W.T) @ W
     B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W
-    return linalg.eigh_top(scatter.gram(B), len(W))[1][:, : len(W)].T @ B
+    return np.linalg.eigh(scatter.gram(B))[1][:, : -len(W) - 1 : -1].T @ B
 
 
 def _first_shared(parts: Sequence[Subspace], rank: int, n_sent: int) -> np.ndarray:

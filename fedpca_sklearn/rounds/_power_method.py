@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import scipy.linalg
@@ -97,10 +98,11 @@ def power_method(
     """
     space = _Krylov(len(V)) if krylov else None
     changes: list[float] = []
-    block = V
+    block, labels = V, [client.label for client in clients]
     for _ in rounds(n_rounds):
         query = TimesScatter(block, mean, local_steps)
-        W = federation.sum(query, [(c.label, c, federation.n_rounds) for c in clients], block)
+        calls = list(zip(labels, clients, repeat(federation.n_rounds)))
+        W = federation.sum(query, calls, block)
         if W is None:  # nobody took part
             changes.append(np.nan)
             continue
@@ -113,7 +115,8 @@ def power_method(
             moved = block = linalg.orthonormalised(W)
         else:
             V, moved, block = space.extended(block, W)
-        changes.append(_sine(V, moved))
+        rest = moved - (moved @ V.T) @ V
+        changes.append(float(np.sqrt(np.linalg.norm(rest @ rest.T, 2))))  # a sine
         V = moved if space is None else V
         # where a client was left out, whoever asked begins again
         if federation.channel.begins_again or changes[-1] <= tol:
@@ -121,11 +124,6 @@ def power_method(
         if not len(block):
             return PowerResult(V, changes, "exhausted")
     return PowerResult(V, changes, "n_rounds" if len(changes) == n_rounds else "callback")
-
-
-def _sine(A: np.ndarray, B: np.ndarray) -> float:
-    rest = B - (B @ A.T) @ A
-    return float(np.sqrt(max(linalg.eigh_top(rest @ rest.T, 1)[0][0], 0.0)))
 
 
 class _Krylov:

@@ -149,9 +149,6 @@ class Client:
         """Weight of the rows."""
         return self.moments.n_samples
 
-    def noise(self, turn: int) -> None:
-        """Where the noise of a round comes from: there is none."""
-
 
 # A client, with noise or without.
 AnyClient: TypeAlias = Client | PrivateClient
@@ -180,11 +177,10 @@ class Query(ABC):
 
     def __call__(self, label: Any, client: Any, turn: int = 0) -> np.ndarray:
         """What the client answers in a round, with noise if it adds any."""
-        rng = client.noise(turn)
-        if rng is None:
+        if not isinstance(client, PrivateClient):
             return self.answer(client.moments, client.weight)
         with np.errstate(over="ignore", invalid="ignore"):
-            return _checked(self.private(client, rng))
+            return _checked(self.private(client, client.noise(turn)))
 
     def answer(self, own: RowMoments, weight: np.ndarray | None = None) -> np.ndarray:
         """The answer of a client with these moments; the weights of its rows are for errors."""

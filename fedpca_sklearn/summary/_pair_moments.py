@@ -137,7 +137,8 @@ class PairMoments(InFiles):
     @property
     def n_floats(self) -> int:
         """Floats that a message with these moments carries."""
-        return 2 * self.n_features * (self.n_features + 1) + 1
+        d = len(self.origin)
+        return 2 * d * (d + 1) + 1
 
     @property
     def mean(self) -> np.ndarray:
@@ -208,10 +209,14 @@ class PairMoments(InFiles):
         with np.errstate(over="ignore"):
             X = checked_array(X, **checks)
         check_finite(X, allow_nan=True)
-        weight = check_weight(sample_weight, X.shape[0])
+        return cls._of(X, check_weight(sample_weight, X.shape[0]), names)
+
+    @classmethod
+    def _of(cls, X: Any, weight: np.ndarray | None, names: Any = None) -> PairMoments:
+        """The same of checked rows and weights."""
         with np.errstate(over="ignore", invalid="ignore"):
             counts, means, products, origin = moments_of_pairs(X, weight)
-        if not all(np.isfinite(array).all() for array in (means, products, origin)):
+        if not all(map(np.all, map(np.isfinite, (means, products, origin)))):
             raise too_large("sum of squares", weight=weight)
         return cls._trusted(
             counts=counts,
@@ -286,18 +291,16 @@ def merged_pairs(parts: Sequence[PairMoments]) -> PairMoments:
     ValueError
         If columns differ.
     """
-    names = names_known(parts)
+    names, d = names_known(parts), len(parts[0].origin)
     for i, part in enumerate(parts):
         who = f"pairs[{i}]" + (f" (site {part.site!r})" if part.site is not None else "")
-        if part.n_features != parts[0].n_features:
-            raise ValueError(
-                f"{who} has {part.n_features} features, pairs[0] has {parts[0].n_features}."
-            )
+        if len(part.origin) != d:
+            raise ValueError(f"{who} has {part.n_features} features, pairs[0] has {d}.")
         check_same_names(names, part.feature_names, f"{who}, unlike others,")
     if len(parts) == 1:
         return parts[0]
     # the origin of a column where it has most rows, which is exact
-    d, most = parts[0].n_features, np.argmax([np.diag(part.counts) for part in parts], axis=0)
+    most = np.argmax([np.diag(part.counts) for part in parts], axis=0)
     origin = np.stack([part.origin for part in parts])[most, np.arange(d)]
     counts, sums = np.zeros((d, d)), np.zeros((d, d))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -370,7 +370,9 @@ def local_power(operator: Operator, a: np.ndarray, iterations: int) -> tuple[flo
     """
     times, floor = operator.product()
     for _ in range(iterations):
-        a = unit(times(a))
+        a = times(a)
+        a = a / (np.abs(a).max() or 1.0)  # squares might overflow
+        a = a / (np.linalg.norm(a) or 1.0)
     value = float(a @ times(a))
     return (value, a) if abs(value) > floor else (0.0, np.zeros_like(a))
 
@@ -402,31 +404,18 @@ def _weights(weighting: str, values: np.ndarray, n_columns: np.ndarray) -> np.nd
     return weights
 
 
-def _heard(method: VFedPCA, federation: Federation, p: int) -> np.ndarray:
-    """Which clients' vectors each client gets, as a mask."""
-    if method.exchange == "neighbours" and federation.gossip is not None:
-        return federation.gossip.distances <= 1
-    return np.ones((p, p), dtype=bool)
-
-
 def _common(
-    method: VFedPCA, federation: Federation, weights: np.ndarray, vectors: np.ndarray
+    method: VFedPCA,
+    federation: Federation,
+    heard: np.ndarray,
+    weights: np.ndarray,
+    vectors: np.ndarray,
 ) -> list[np.ndarray]:
     """Average of the vectors, (p, n), that a client has heard of, of unit length, as each has it.
 
-    It is the same array for all clients that have heard of all.
+    It is the same array for all clients that have heard of all. What is sent is logged.
     """
-    heard = _heard(method, federation, len(vectors))
-    _exchange(method, federation, vectors.shape[1], heard)
-    signs = common_signs(weights, vectors, heard)
-    if heard.all():
-        return [_average(method, weights, vectors, signs)] * len(vectors)
-    return [_average(method, weights[h], vectors[h], signs[h]) for h in heard]
-
-
-def _exchange(method: VFedPCA, federation: Federation, n: int, heard: np.ndarray) -> None:
-    """Log the vectors that are sent."""
-    p, gossip = len(heard), federation.gossip
+    (p, n), gossip = vectors.shape, federation.gossip
     size = n if method.weighting == "equal" else n + 1
     sent = [Message(size, 8 * size)] * p
     if gossip is None:
@@ -435,6 +424,10 @@ def _exchange(method: VFedPCA, federation: Federation, n: int, heard: np.ndarray
         pass_on(federation, sent)
     else:
         _send_to_neighbours(federation, heard, size, 1)
+    signs = common_signs(weights, vectors, heard)
+    if heard.all():
+        return [_average(method, weights, vectors, signs)] * len(vectors)
+    return [_average(method, weights[h], vectors[h], signs[h]) for h in heard]
 
 
 def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
@@ -484,7 +477,11 @@ def leading(G: np.ndarray) -> np.ndarray:
 
 
 def _as_each_has_them(
-    method: VFedPCA, federation: Federation, found: list[list[np.ndarray]], n_iter: int
+    method: VFedPCA,
+    federation: Federation,
+    heard: np.ndarray,
+    found: list[list[np.ndarray]],
+    n_iter: int,
 ) -> LeftVectors:
     """Vectors by component and client as the clients have them.
 
@@ -493,7 +490,7 @@ def _as_each_has_them(
     p = len(found[0])
     if method.exchange == "consensus" or federation.gossip is None:
         return LeftVectors([np.array([of_all[0] for of_all in found])] * p, n_iter)
-    V, heard = np.swapaxes(np.array(found), 0, 1), _heard(method, federation, p)
+    V = np.swapaxes(np.array(found), 0, 1)
     if not heard.all():
         _send_to_neighbours(federation, heard, V[0].size, V.shape[1])
         for j in range(V.shape[1]):
@@ -542,6 +539,9 @@ def common_vectors(
     """
     n_columns = np.array([operator.n_columns for operator in operators])
     p, n_iter = len(operators), 0
+    heard = np.ones((p, p), dtype=bool)  # whose vectors each client gets
+    if method.exchange == "neighbours" and federation.gossip is not None:
+        heard = federation.gossip.distances <= 1
     found: list[list[np.ndarray]] = []
     first_values: list[np.ndarray] = []
     last_weights: list[np.ndarray] = []
@@ -564,11 +564,11 @@ def common_vectors(
         if first:
             first_values.append(np.array(values))
         last_weights[len(found) - 1 :] = [weights]
-        found[-1] = _common(method, federation, weights, np.array(vectors))
+        found[-1] = _common(method, federation, heard, weights, np.array(vectors))
         if method.warm_start:
             starts = found[-1]
         n_iter += 1
-    agreed = _as_each_has_them(method, federation, found, n_iter)
+    agreed = _as_each_has_them(method, federation, heard, found, n_iter)
     return agreed, np.array(first_values), np.array(last_weights)
 
 
