@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .._kernels.threads import threads_for
 from .._validation.arrays import in_numpy
-from .._validation.checks import check_at_most_features, check_finite, rank_or_default
+from .._validation.checks import DEFAULT_RANK, check_at_most_features, check_finite
 from .batches import RowBuffer, float_dtype, is_bounded_state, validated_batches
 from .fitted import LEARNT, CallbackSupportMixin, Learnt, computed, progress, with_callbacks
 from .sources import is_stream
@@ -216,8 +216,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
         """
 
     def _rank(self, d: int) -> int:
-        """Components that are wanted of d features."""
-        return rank_or_default(self.n_components, d)
+        """Components that are wanted of d features; with None 10, or all where there are fewer."""
+        return min(DEFAULT_RANK, d) if self.n_components is None else int(self.n_components)
 
     def _check_parameters(self) -> None:
         """Raise an error that names a wrong parameter."""

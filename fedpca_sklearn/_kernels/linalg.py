@@ -217,6 +217,22 @@ def top_right_singular(
     return np.ascontiguousarray(V), s[:p].copy()
 
 
+def top_of_rows(M: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """As many right singular vectors and values of rows, from their products where these tell.
+
+    Fewer where the rows span fewer; by `top_right_singular` where ten digits are not certain.
+    """
+    few = len(M) < M.shape[1]
+    lam, W = eigh_top(M @ M.T if few else M.T @ M, rank)
+    p = min(rank, len(lam))
+    if not lam[p - 1] > _CERTAIN * lam[0]:
+        V, s = top_right_singular(M, lambda s: rank)
+        return flip_signs(V), s
+    V, s = W[:, :p].T, np.sqrt(lam[:p])
+    V = (V / s[:, None]) @ M if few else V
+    return flip_signs(np.ascontiguousarray(V)), s
+
+
 def add_scatter(G: np.ndarray, M: np.ndarray) -> np.ndarray:
     """Add ``M.T @ M`` in place."""
     G += M.T @ M
@@ -286,6 +302,10 @@ def norm_of_scatter(G: np.ndarray) -> float:
 def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64) -> float:
     """Eigenvalue of a scatter matrix up to which it is not certain, see `top_of_scatter`."""
     return rounding_of_scatter(largest, lost, dtype) / ORTHONORMALITY_TOL[dtype]
+
+
+# Share of the largest eigenvalue from which on another one is certain, of products in float64.
+_CERTAIN = least_certain(1.0)
 
 
 def largest_rounded(
@@ -539,7 +559,7 @@ def leading_of_factor(
     if not 1e-100 < largest < 1e100:
         return None
     lam, U = eigh_top(R @ R.T, count)
-    if not lam[-1] > (_TO_ROUNDING if to_rounding else least_certain(1.0)) * lam[0]:
+    if not lam[-1] > (_TO_ROUNDING if to_rounding else _CERTAIN) * lam[0]:
         return None
     Q = np.linalg.qr(R.T @ U)[0]
     _, s, W = scipy.linalg.svd(R @ Q, full_matrices=False, check_finite=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .sizes import row_slices, slices_of
+from .sizes import ENTRIES_AT_ONCE, row_slices, slices_of
 from .tolerances import UNDETERMINED
 
 # A direction without variance beyond the noise: what is filled in has no part in it.
@@ -152,7 +152,9 @@ def lost_grams(seen: np.ndarray, V: np.ndarray) -> np.ndarray:
     k, d = V.shape
     rows, cols = np.triu_indices(k)
     lost = np.zeros((len(seen), len(rows)))
-    for features in row_slices(d, len(rows)):  # products of two entries of each
+    step = max(1, ENTRIES_AT_ONCE // max(len(rows), 1))
+    for start in range(0, d, step):  # products of two entries of each
+        features = slice(start, start + step)
         part = V[:, features]
         gone = (~seen[:, features]).astype(np.float64)
         lost += gone @ (part[rows] * part[cols]).T

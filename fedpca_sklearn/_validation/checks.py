@@ -20,7 +20,7 @@ from .arrays import in_numpy, namespace_of
 from .containers import checked_array
 
 # Components of the estimators that follow a few directions, where nothing is said.
-_DEFAULT_RANK = 10
+DEFAULT_RANK = 10
 
 
 def is_integer(value: Any) -> TypeGuard[int]:
@@ -164,11 +164,6 @@ def check_at_most_features(value: Any, n_features: int, name: str = "n_component
 def number_or_none(n_components: Any) -> Any:
     """What is asked of a summary: all directions, None, where a rule counts the components."""
     return None if isinstance(n_components, str) else plain_integer(n_components)
-
-
-def rank_or_default(n_components: int | None, n_features: int) -> int:
-    """Requested number of components; None: 10, or all features where there are fewer."""
-    return min(_DEFAULT_RANK, n_features) if n_components is None else int(n_components)
 
 
 def check_n_components(value: Any, *, fraction: bool = False, name: str = "n_components") -> None:

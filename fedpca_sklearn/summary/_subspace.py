@@ -467,9 +467,9 @@ class Subspace(InFiles):
         subspace : Subspace
             A new summary; this one is not changed.
         """
-        weight = nonnegative_float("weight", weight)
         if weight == 1.0:
             return self
+        weight = nonnegative_float("weight", weight)
         n_samples = self.n_samples * weight
         if n_samples == 0.0:  # also where the number of rows is too small for a float
             empty = Subspace.empty(self.n_features, centered=self.centered, dtype=self._dtype)

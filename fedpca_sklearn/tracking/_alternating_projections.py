@@ -24,10 +24,10 @@ from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares
 from .._validation.checks import (
     AT_LEAST_ONE,
+    DEFAULT_RANK,
     Interval,
     allowed,
     check_at_most_features,
-    rank_or_default,
     with_parameters,
 )
 from .._validation.containers import validate_data
@@ -178,7 +178,8 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
             )
             X = X.toarray() if sp.issparse(X) else X
             check_at_most_features(self.n_components, X.shape[1])
-            rank = rank_or_default(self.n_components, X.shape[1])
+            rank = self.n_components
+            rank = min(DEFAULT_RANK, X.shape[1]) if rank is None else int(rank)
             check_squares(X)
             mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
             beta = None if self.threshold_scale == "auto" else self.threshold_scale

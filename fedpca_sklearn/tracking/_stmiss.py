@@ -64,27 +64,6 @@ class Misfit(NamedTuple):
         return cls(noise, share, share * known)
 
 
-def misfits(R: np.ndarray, Z: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """What `Misfit` is made from, for each row; zeros where k numbers fit any entries.
-
-    Sums of squares of residuals and of entries about the mean, the number of entries less that of
-    the coordinates that were fitted to them, and that of entries.
-    """
-    seen = np.sum(~np.isnan(Z), axis=1)
-    with np.errstate(over="ignore"):
-        squares = np.sum(R**2, axis=1), np.nansum(Z**2, axis=1)
-    parts = np.stack([*squares, seen - k, seen], axis=1)
-    parts[seen <= k] = 0.0
-    return parts
-
-
-def averaged(before: float, n: float, now: float, m: int) -> float:
-    """Noise of m rows and of the n before them; NaN is not known."""
-    if math.isnan(now) or math.isnan(before):
-        return before if math.isnan(now) else now
-    return (n * before + m * now) / (n + m)
-
-
 def past_weight(alone: float, past: float, n: float, m: int) -> float:
     """Weight of the n rows of the past beside a batch of m rows whose own subspace is tried.
 
@@ -178,10 +157,6 @@ class State:
     keeps: bool = False
     rival: State | None = None
 
-    def after(self, n: int) -> State:
-        """State of which n more rows are taken: j <- j + 1."""
-        return replace(self, n_rows=self.n_rows + n, owners=self.owners[n:])
-
 
 class Filled(NamedTuple):
     """A filled batch: L_j, its coordinates in the last basis, which rows count, and the ridge."""
@@ -209,6 +184,36 @@ def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | Non
         C, _ = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD, ridge)
         counts = some
     return Filled(np.where(lost, C @ V + mean, Y), C, counts, ridge)
+
+
+def r_svd(past: Subspace, L: np.ndarray, rank: int) -> Subspace:
+    """Summary of what is left of the past and of filled rows, cut to a rank."""
+    n, total = past.n_samples, past.n_samples + len(L)
+    mean, low, Z = past.mean, 0.0, L
+    if past.centered:
+        shift = past.mean if n else L[0]
+        Z = L - shift
+        offset = Z.mean(axis=0)
+        Z -= offset
+        gap = offset - past._mean_low
+        if n:
+            Z = np.concatenate([Z, math.sqrt(n / total * len(L)) * gap[None]])
+        # what the mean is more than a float holds is kept
+        rest = past._mean_low + len(L) / total * gap
+        mean = shift + rest
+        low = (shift - mean) + rest
+    columns = np.einsum("ij,ij->j", Z, Z)
+    M = np.concatenate([past.singular_values[:, None] * past.components, Z])
+    V, s = linalg.top_of_rows(M, rank)
+    return past._replace(
+        components=V,
+        singular_values=s,
+        mean=mean,
+        _mean_low=low,
+        n_samples=total,
+        scatter=past.scatter + float(columns.sum()),
+        column_scatter=past.column_scatter + columns,
+    )
 
 
 def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:

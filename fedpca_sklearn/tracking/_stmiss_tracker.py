@@ -22,7 +22,6 @@ from .._kernels.too_large import check_squares, too_large
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..streaming._forgetting import HALF_LIFE, check_half_life, duration_of, factor_of
 from ..summary import Subspace
-from ..summary._updating import updated_by_block
 from ._outliers import OutlierSupport
 from ._stmiss import (
     BETTER,
@@ -35,12 +34,11 @@ from ._stmiss import (
     Misfit,
     State,
     TrackerPart,
-    averaged,
     complete,
     fill,
-    misfits,
     optimism,
     past_weight,
+    r_svd,
     residuals,
 )
 
@@ -149,7 +147,22 @@ class STMissTracker(BlockTransformer):
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         check_squares(Y)
-        return self._better_of_two(*self._cleaned(state, Y))
+        state, Y = self._cleaned(state, Y)
+        # of a state that forgets and one that keeps the past, which has had less loss so far
+        one, other = replace(state, rival=None), state.rival
+        new = self._taken(one, Y)
+        if other is None and new.weight == 1.0:
+            return new
+        if self.detect_changes or not self._forgets_by_itself:
+            return replace(new, keeps=False)
+        other = replace(one, keeps=True) if other is None else other
+        found = state.outliers, state.threshold, state.outlying
+        other = replace(other, outliers=found[0], threshold=found[1], outlying=found[2])
+        rival = self._taken(other, Y)
+        forgets, keeps = (rival, new) if new.keeps else (new, rival)
+        if forgets.loss < keeps.loss:
+            return replace(forgets, rival=keeps)
+        return replace(keeps, rival=forgets)
 
     def _cleaned(self, state: State, Y: np.ndarray) -> tuple[State, np.ndarray]:
         """State that fills a batch, and its rows without outliers."""
@@ -158,26 +171,11 @@ class STMissTracker(BlockTransformer):
         Y, state = self._without_outliers(state, Y)
         return state, Y
 
-    def _better_of_two(self, state: State, Y: np.ndarray) -> State:
-        """State that forgets or keeps the past, whichever has had less loss on the next rows."""
-        one, other = replace(state, rival=None), state.rival
-        new = self._taken(one, Y)
-        if other is None and new.weight == 1.0:
-            return new
-        if self.detect_changes or not self._forgets_by_itself:
-            return replace(new, keeps=False)
-        other = replace(one, keeps=True) if other is None else other
-        seen = {name: getattr(state, name) for name in ("outliers", "threshold", "outlying")}
-        rival = self._taken(replace(other, **seen), Y)
-        forgets, keeps = (rival, new) if new.keeps else (new, rival)
-        if forgets.loss < keeps.loss:
-            return replace(forgets, rival=keeps)
-        return replace(keeps, rival=forgets)
-
     def _taken(self, state: State, Y: np.ndarray) -> State:
         """Algorithm 1 for a batch without outliers; `_stmiss` has its lines."""
-        filled = self._fill(state, Y)
-        state, updates = self._detect(state, Y, filled)
+        filled, updates = self._fill(state, Y), True
+        if self.detect_changes and len(state.basis) and filled.counts.any():
+            state, updates = self._detect(state, Y, filled)
         first, measures = not len(state.basis), self._measures
         if measures and not first:
             state, past = self._remember(state, Y, filled)
@@ -197,11 +195,11 @@ class STMissTracker(BlockTransformer):
             # of a batch that was filled with the mean all was left
             noise = noise if math.isfinite(noise) else math.nan
             new = replace(new, noise=noise, least=1.0, filling=1.0)
-        return new.after(len(Y))
+        return replace(new, n_rows=new.n_rows + len(Y), owners=new.owners[len(Y) :])
 
     def _with(self, summary: Subspace, past: State, last: State) -> State:
         """State with the summary of a filled batch and of what is past."""
-        V = complete(summary.components, past.basis, self._rank(summary.n_features))
+        V = complete(summary.components, past.basis, self._rank(len(summary.mean)))
         return replace(last, summary=summary, mean=summary.mean, basis=V)
 
     def _weight_left(self, state: State, m: int, d: int) -> float:
@@ -231,8 +229,11 @@ class STMissTracker(BlockTransformer):
         past = self._past(state, Y, filled, misfit)
         now, loss = misfit.noise, LOSS_KEPT * state.loss
         left = past.summary.n_samples * self._weight_left(state, len(Y), Y.shape[1])
-        noise = averaged(state.noise, left, now, len(Y))
-        past = replace(past, noise=noise, loss=loss if math.isnan(now) else loss + len(Y) * now)
+        noise, m = state.noise, len(Y)
+        if not math.isnan(now):
+            noise = now if math.isnan(noise) else (left * noise + m * now) / (left + m)
+            loss += m * now
+        past = replace(past, noise=noise, loss=loss)
         return replace(past, summary=state.summary), past
 
     def _past(self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit) -> State:
@@ -299,9 +300,19 @@ class STMissTracker(BlockTransformer):
         return Misfit.of(*sums.tolist())
 
     def _misfits(self, state: State, Y: np.ndarray, filled: Filled) -> np.ndarray:
-        """The same for each row."""
-        k = fitted_numbers(~np.isnan(Y), state.basis, filled.ridge)
-        return misfits(residuals(state, Y, filled), Y - state.mean, k)
+        """What `Misfit` is made from, for each row; zeros where k numbers fit any entries.
+
+        Sums of squares of residuals and of entries about the mean, the number of entries less that
+        of the coordinates that were fitted to them, and that of entries.
+        """
+        there, Z = ~np.isnan(Y), Y - state.mean
+        R = np.where(there, Z - filled.coordinates @ state.basis, 0.0)
+        k, seen = fitted_numbers(there, state.basis, filled.ridge), np.sum(there, axis=1)
+        with np.errstate(over="ignore"):
+            squares = np.sum(R**2, axis=1), np.nansum(Z**2, axis=1)
+        parts = np.stack([*squares, seen - k, seen], axis=1)
+        parts[seen <= k] = 0.0
+        return parts
 
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         """Largest eigenvalue of the residuals' scatter, and by how much it may be too large."""
@@ -314,13 +325,11 @@ class STMissTracker(BlockTransformer):
         ``V`` is the basis that filled them.
         """
         L = filled.rows[filled.counts]
-        left = self._weight_left(state, *L.shape)
-        return updated_by_block(state.summary.decay(left), L, max_rank=self._rank(L.shape[1]))
+        past = state.summary.decay(self._weight_left(state, *L.shape))
+        return r_svd(past, L, self._rank(L.shape[1]))
 
     def _detect(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, bool]:
         """State with the changes found, and whether the batch is to change the subspace."""
-        if not (self.detect_changes and len(state.basis) and filled.counts.any()):
-            return state, True
         size = self._block_rows(Y.shape[1], False)
         scatter = np.array(self._level(state, Y, filled))
         level, margin = scatter / max(len(Y), size)
