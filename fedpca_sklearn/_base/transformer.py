@@ -110,9 +110,9 @@ class SubspaceTransformer(
         n_rows : int
             Number of rows, at least 1.
         """
-        learnt = vars(self).get(LEARNT) or Learnt()
+        learnt = vars(self).get(LEARNT)
         values = self._attributes(subspace, n_components, n_rows)
-        self.__dict__[LEARNT] = Learnt(learnt.state, values)
+        self.__dict__[LEARNT] = Learnt(learnt and learnt.state, values)
 
     def _attributes(self, subspace: Subspace, n_components: Any, n_rows: int) -> dict[str, Any]:
         """PCA's fitted attributes of a summary, see `_set_fitted`."""
@@ -232,10 +232,8 @@ class SubspaceTransformer(
             return X
         check_is_fitted(self)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-        finite: Any = "allow-nan" if self._takes_missing else False
-        X = validate_data(self, X, reset=False, ensure_all_finite=finite, **checks)
-        if not self._takes_missing:
-            check_finite(X)
+        X = validate_data(self, X, reset=False, ensure_all_finite=False, **checks)
+        check_finite(X, allow_nan=self._takes_missing)
         return X
 
     def _usable(self, X: Any) -> Any:

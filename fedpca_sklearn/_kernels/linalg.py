@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -226,7 +226,7 @@ def top_of_rows(M: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     lam, W = eigh_top(M @ M.T if few else M.T @ M, rank)
     p = min(rank, len(lam))
     if not lam[p - 1] > _CERTAIN * lam[0]:
-        V, s = top_right_singular(M, lambda s: rank)
+        V, s = top_right_singular(M.copy(), lambda s: rank)
         return flip_signs(V), s
     V, s = W[:, :p].T, np.sqrt(lam[:p])
     V = (V / s[:, None]) @ M if few else V
@@ -435,13 +435,8 @@ def pairs_by_lanczos(
         return None
     lower = not G.flags.c_contiguous
     half = np.asfortranarray(G if lower else G.T)
-    found = leading_by_lanczos(
-        lambda q: dsymv(1 / unit, half, q, lower=lower),
-        diagonal / unit,
-        count,
-        reserves,
-        **of_reserves,
-    )
+    times = partial(dsymv, 1 / unit, half, lower=lower)
+    found = leading_by_lanczos(times, diagonal / unit, count, reserves, **of_reserves)
     return None if found is None else (found[0] * unit, found[1].T)
 
 

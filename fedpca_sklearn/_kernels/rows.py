@@ -45,7 +45,7 @@ def product_with(vectors: np.ndarray, n_rows: int) -> Product:
     k, d = vectors.shape
     small = n_rows * k * d <= _SMALL
     if small or k > _VECTORS or d > _FEATURES or not multiplies_in_place() or usable_threads() > 1:
-        return lambda Z: Z @ vectors.T
+        return vectors.T.__rmatmul__  # of Z: Z @ vectors.T
     return in_pieces(vectors)
 
 
@@ -277,10 +277,11 @@ def scatter_product(
         return np.asarray((X.T @ C).T) - np.outer(C.sum(axis=0), mean)
     result = np.zeros(V.shape)
     n, d = X.shape
-    step = min(max(n, 1), rows_within(d, _ENTRIES_IN_CACHE, least=64))  # there may be no row
+    step = min(max(n, 1), max(64, _ENTRIES_IN_CACHE // d))  # there may be no row
     product, space = product_with(V, step), np.empty((step, d))
-    for rows in slices_of(n, step):
-        Z = np.subtract(X[rows], mean, out=space[: rows.stop - rows.start])
+    for start in range(0, n, step):
+        rows = slice(start, min(start + step, n))
+        Z = np.subtract(X[rows], mean, out=space[: rows.stop - start])
         C = product(Z)
         if weight is not None:
             C *= weight[rows, None]

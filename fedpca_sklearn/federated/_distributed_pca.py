@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial, reduce
-from itertools import starmap
 from numbers import Real
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -187,17 +186,16 @@ class DistributedPCA(StreamingClientsTransformer):
         ``merged`` is the factor of all of them, if it is known.
         """
         state = self._state
-        parts = [triangle for triangle, _, _ in found.values()]
-        n_rows = state.n_rows + sum(n for _, n, _ in found.values())
-        dtype = state.dtype or np.result_type(*(dtype for _, _, dtype in found.values()))
-        load = state.load.copy()
+        parts, numbers, dtypes = zip(*found.values(), strict=True)
+        n_rows, load = state.n_rows + sum(numbers), state.load.copy()
+        dtype = state.dtype or np.result_type(*dtypes)
 
         # the tree of this step
         log = self.communication_
         d = len(parts[0].mean)
         mean_message = Message(d + 1, 16 * d + 8)
         levels, root = merge_levels(list(found), load)
-        factors = {label: triangle.factor for label, (triangle, _, _) in found.items()}
+        factors = {label: part.factor for label, part in zip(found, parts, strict=True)}
         for level in levels:
             sent = [factor_message(factors[sender]) for sender, _ in level]
             log.record(sent, receivers=[receiver for _, receiver in level])
@@ -377,8 +375,8 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
     def _show(self, sent: dict[Any, Subspace], new: list[Any], n_rows: int) -> None:
         """Set the fitted attributes by the last message of each client, of some a new one."""
         # components, their variances, mean and count: the scatter is not told
-        sizes = ((sent[label].n_floats - 1, sent[label].nbytes - 8) for label in new)
-        self.communication_.record(starmap(Message, sizes))
+        sizes = [sent[label]._size() for label in new]
+        self.communication_.record([Message(n - 1, m - 8) for n, m in sizes])
         self.local_components_ = {label: sent[label].n_components for label in sent}
         with largest_named(partial(clients_named, sent), list(sent.values())):
             self._set_fitted(merge_subspaces(list(sent.values())), self.n_components, n_rows)
@@ -414,4 +412,4 @@ def _cut(summary: Subspace, threshold: float) -> Subspace:
         k = rank_for_fraction(summary.singular_values, summary.scatter, threshold)
         summary = summary.truncate(k)
     energy = float(summary.singular_values @ summary.singular_values)
-    return replace(summary, scatter=energy, column_scatter=None)
+    return summary._replace(scatter=energy, column_scatter=None)

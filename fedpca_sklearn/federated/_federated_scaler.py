@@ -18,7 +18,7 @@ from .._kernels.rows import entries_once
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from .._validation.containers import as_rows, names_known, validate_data
 from ..communication import CommunicationLog, Federation
-from ..communication._federation import log_fit
+from ..communication._federation import Message, log_fit
 from ..privacy import ScalerNoise
 from ..privacy._mechanism import seeds_of
 from ..privacy._scaler_noise import ROUNDS
@@ -59,10 +59,10 @@ def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
     """Moments of the rows that a scaler has seen, or an error where they overflow."""
     shape = (scaler.n_features_in_,)
     n_entries = np.broadcast_to(scaler.n_samples_seen_, shape)
-    mean, var = (
+    mean, var = [
         np.zeros(shape) if values is None else np.where(n_entries > 0, values, 0.0)
         for values in (scaler.mean_, scaler.var_)
-    )
+    ]
     squares = np.maximum(var, 0.0) * n_entries  # rounding may leave less than nothing
     return ColumnMoments(n_entries, mean, np.broadcast_to(rest, shape), squares).checked()
 
@@ -369,7 +369,8 @@ class FederatedScaler(FittedState, StandardScaler):
             found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
             sent = list(progress(self, found, len(shards), "clients"))
             self._show([label for label, _ in shards[: len(sent)]], sent)  # a callback may stop it
-            self.communication_.record(sent)
+            sizes = [moments.n_floats for moments in sent]
+            self.communication_.record([Message(n, 8 * n) for n in sizes])
             self.communication_.floats_pooled += X.size
         log_fit(self, len(shards))
 

@@ -324,7 +324,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
 def _message(space: Subspace) -> Message:
     """Size of a local eigenspace as it is sent: without a mean where there is none."""
     unsent = 0 if space.centered else space.n_features
-    return Message(space.n_floats - unsent, space.nbytes - 8 * unsent)
+    n_floats, n_bytes = space._size()
+    return Message(n_floats - unsent, n_bytes - 8 * unsent)
 
 
 @dataclass(frozen=True)

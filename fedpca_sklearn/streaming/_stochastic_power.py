@@ -227,16 +227,14 @@ class StreamingPowerMethod(Tracker):
             rows = Z[start:stop]
             S = state.S + (rows @ state.Q.T).T @ rows
             state = replace(state, S=S, n_rows=state.n_rows + len(rows))
-            if state.n_rows == state.size:
-                state = self._next_block(state)
+            if state.n_rows == state.size:  # the next block
+                Q, n, t = state.stepped(), state.n_rows, state.n_steps + 1
+                if self.block_size == "auto":
+                    state = _Power(Q, state.S, n, 2 * n, t)
+                else:
+                    state = _Power(Q, np.zeros_like(Q), 0, int(self.block_size), t)
             start = stop
         return state
-
-    def _next_block(self, state: _Power) -> _Power:
-        Q, n, t = state.stepped(), state.n_rows, state.n_steps + 1
-        if self.block_size == "auto":
-            return _Power(Q, state.S, n, 2 * n, t)
-        return _Power(Q, np.zeros_like(Q), 0, int(self.block_size), t)
 
     def _basis(self, state: _Power) -> np.ndarray:
         waits = self.block_size != "auto" and state.n_steps

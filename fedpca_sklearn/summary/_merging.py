@@ -16,7 +16,7 @@ from .._kernels import linalg
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
 from .._kernels.threads import TINY_CALL, threads_for
 from .._kernels.too_large import TooLargeError, largest_named
-from .._validation.arrays import ArrayNamespace, in_numpy, namespace_among
+from .._validation.arrays import ArrayNamespace, namespace_among
 from .._validation.checks import check_n_components, float_array, is_integer, plain_integer
 from .._validation.containers import check_same_names, names_known
 from ._directions import MERGE_METHODS, Cut, stack
@@ -75,7 +75,9 @@ def checked_with_namespace(subspaces: Any) -> tuple[list[Subspace], ArrayNamespa
             kind = type(subspace).__name__
             raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
     namespace = namespace_among(subspaces)
-    subspaces = [_of_rows(in_numpy(subspace)) for subspace in subspaces]
+    subspaces = [subspace._in_numpy() for subspace in subspaces]
+    # what is made of a summary is not the model that its file is of
+    subspaces = [s if s.model is None else s._replace(model=None) for s in subspaces]
     first, d = subspaces[0], len(subspaces[0].mean)
     for i, subspace in enumerate(subspaces):
         if len(subspace.mean) != d:
@@ -98,11 +100,6 @@ def checked_with_namespace(subspaces: Any) -> tuple[list[Subspace], ArrayNamespa
             )
     check_each_site_once(subspaces)
     return subspaces, namespace
-
-
-def _of_rows(subspace: Subspace) -> Subspace:
-    """The summary without the model that its file is of: what is made of it is another one."""
-    return subspace if subspace.model is None else subspace._replace(model=None)
 
 
 def merge_subspaces(
@@ -205,10 +202,10 @@ def merged_parts(
 
 def threads_of_merge(subspaces: Sequence[Subspace]) -> AbstractContextManager[None]:
     """One BLAS thread where few directions of few features are merged."""
-    d = subspaces[0].n_features
-    if any(isinstance(s._leading, ScatterMatrix) for s in subspaces):
-        return threads_for(16 * d * d, TINY_CALL)
-    return threads_for(16 * d * min(d, sum(s.n_components for s in subspaces)), TINY_CALL)
+    k = d = len(subspaces[0].mean)
+    if ScatterMatrix not in [type(s._leading) for s in subspaces]:
+        k = min(d, sum([s.n_components for s in subspaces]))
+    return threads_for(16 * d * k, TINY_CALL)
 
 
 def merged_rows(
@@ -285,7 +282,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
     n, mean, scatter = first.n_samples, first.mean, first.scatter
     known = [s.column_scatter for s in subspaces if s.column_scatter is not None]
     columns = sum(known[1:], known[0]) if len(known) == len(subspaces) else None
-    corrections = np.zeros((len(subspaces) - 1, first.n_features))
+    corrections = np.zeros((len(subspaces) - 1, len(first.mean)))
     low = first._mean_low
     with np.errstate(over="ignore", invalid="ignore"):
         if first.centered:
@@ -309,7 +306,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
             "Values are too large to merge: their sum of squares or of counts overflows float64."
         )
     dtype = np.result_type(*[s._dtype for s in subspaces])
-    empty = np.zeros((0, first.n_features), dtype)
+    empty = np.zeros((0, len(first.mean)), dtype)
     total = Subspace._trusted(
         empty,
         np.zeros(0),
@@ -345,7 +342,7 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
     summed = _sum_of_scatters(subspaces, n_components) if method == "auto" else None
     if summed is not None:
         return summed
-    d = subspaces[0].n_features
+    d = len(subspaces[0].mean)
     max_rank, fraction = d, n_components
     if is_integer(n_components):
         max_rank, fraction = n_components, None

@@ -68,34 +68,28 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     blocks, on_device = list(slices_of(n, at_once)), isinstance(X, DeviceRows)
     root_w = np.sqrt(weight) if on_device and weight is not None else None
 
-    def total(origin: np.ndarray) -> np.ndarray:
-        if on_device:
-            return sums_and_squares(X, origin, np.float64, root_w)[0]
-        return sum(_weights(weight, at) @ _less(X[at], origin) for at in blocks)
-
     mean = dense(X[:1])[0].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(2):  # identical rows leave exactly nothing
-            mean, rest = _two_sum(mean, total(mean) / n_samples)
+            total = np.zeros(d)
+            if on_device:
+                total, blocks = sums_and_squares(X, mean, np.float64, root_w)[0], []
+            for at in blocks:
+                rows = np.subtract(dense(X[at]), mean, dtype=np.float64)
+                total += rows.sum(axis=0) if weight is None else weight[at] @ rows
+            mean, rest = _two_sum(mean, total / n_samples)
         if on_device:
-            factor, blocks = r_factor_about(X, mean, rest, root_w, at_once), []
+            factor = r_factor_about(X, mean, rest, root_w, at_once)
         for at in blocks:
-            rows = _less(X[at], mean)
+            rows = np.subtract(dense(X[at]), mean, dtype=np.float64)
             rows -= rest
-            rows *= np.sqrt(_weights(weight, at))[:, None]
+            if weight is not None:
+                rows *= np.sqrt(weight[at])[:, None]
             factor = triangle(factor, rows)
         scatter = float(np.einsum("ij,ij->", factor, factor))
     if not math.isfinite(scatter):
         raise too_large("sum of squares", weight=weight)
     return Triangle(factor, mean, rest, n_samples, n)
-
-
-def _weights(weight: np.ndarray | None, at: slice) -> np.ndarray:
-    return np.ones(at.stop - at.start) if weight is None else weight[at]
-
-
-def _less(rows: Any, origin: np.ndarray) -> np.ndarray:
-    return np.subtract(dense(rows), origin, dtype=np.float64)
 
 
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -28,6 +28,7 @@ from .._validation.checks import (
     Interval,
     allowed,
     check_at_most_features,
+    check_finite,
     with_parameters,
 )
 from .._validation.containers import validate_data
@@ -174,8 +175,9 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
                 X,
                 accept_sparse="csr",
                 dtype=[np.float64, np.float32],
-                ensure_all_finite="allow-nan",
+                ensure_all_finite=False,
             )
+            check_finite(X, allow_nan=True)
             X = X.toarray() if sp.issparse(X) else X
             check_at_most_features(self.n_components, X.shape[1])
             rank = self.n_components
@@ -187,7 +189,7 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
                 found = alternating_projections(
                     X - mean, rank, beta, self.tol, self.max_iter, self._iterations
                 )
-                low_rank = Subspace.from_rows(found.low_rank, rank, center=False)
+                V, s = linalg.top_of_rows(found.low_rank, rank)
             L, S, self.n_iter_, self.error_, varying = found
             if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
                 warnings.warn(
@@ -198,9 +200,9 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
             else:
                 self._warn_of_parts(found)
             mean = np.zeros_like(mean) if not self.center else mean
-            low_rank = low_rank._replace(
-                components=low_rank.components.astype(X.dtype), mean=mean, centered=self.center
-            )
+            columns = np.einsum("ij,ij->j", L, L)
+            moments = mean, float(len(X)), float(columns.sum()), self.center
+            low_rank = Subspace._trusted(V.astype(X.dtype), s, *moments, column_scatter=columns)
             self._set_fitted(low_rank, rank, len(X))
             self.low_rank_ = (L + mean).astype(X.dtype)
             self.sparse_ = S.astype(X.dtype)
@@ -269,19 +271,20 @@ class Varying(NamedTuple):
     mask : ndarray of shape (n, d), bool
     share : float
         Typical share of them in the rows or columns in which they are.
+    factor : float
+        Normal deviation by the median of these entries, over that if none were zero. Zeros among
+        them are the smallest absolute values, so that the median is a higher quantile.
     """
 
     mask: np.ndarray
     share: float
+    factor: float
 
-    @property
-    def factor(self) -> float:
-        """Normal deviation by the median of these entries, over that if none were zero.
-
-        Zeros among them are the smallest absolute values, so that the median is a higher quantile.
-        """
-        upper = scipy.special.ndtri(1.0 - 0.25 * self.share)
-        return float(scipy.special.ndtri(0.75) / upper)
+    @classmethod
+    def of(cls, mask: np.ndarray, share: float) -> Varying:
+        """These entries, with what zeros make of a median."""
+        upper = scipy.special.ndtri(1.0 - 0.25 * share)
+        return cls(mask, share, float(scipy.special.ndtri(0.75) / upper))
 
     def noise(self, rest: np.ndarray) -> float:
         """Bound that normal noise hardly exceeds, by the median of what is left of them."""
@@ -301,7 +304,7 @@ def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
     size = deviations(np.where(seen, Z, np.nan), MEDIAN, axis=0).max(initial=0.0)
     mask = seen & (np.abs(Z) > _ROUNDING * size)
     if not mask.any() or mask.sum() >= (1.0 - _FEW_ZEROS) * seen.sum():
-        return Varying(seen, 1.0)
+        return Varying.of(seen, 1.0)
     some, there = mask.astype(np.float64), seen.astype(np.float64)
     rows = some.sum(axis=1) / np.maximum(there.sum(axis=1), 1.0)
     columns = some.sum(axis=0) / np.maximum(there.sum(axis=0), 1.0)
@@ -309,7 +312,7 @@ def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
     in_rows = np.divide(in_rows, there @ columns, out=in_rows, where=in_rows > 0)
     in_columns = np.divide(in_columns, rows @ there, out=in_columns, where=in_columns > 0)
     share = float(np.maximum.outer(in_rows, in_columns)[mask].mean())
-    return Varying(mask, min(share, 1.0))
+    return Varying.of(mask, min(share, 1.0))
 
 
 class Separation(NamedTuple):
@@ -367,10 +370,10 @@ def alternating_projections(
 
 def _low_rank(M: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Best matrix of rank k, and its singular values with the next one."""
-    if len(M) > M.shape[1]:
-        L, s = _low_rank(M.T, k)
-        return L.T, s
+    tall = len(M) > M.shape[1]
+    M = M.T if tall else M
     values, W = linalg.eigh_top(M @ M.T, k + 1)
     s = np.sqrt(np.maximum(values[: k + 1], 0.0))
     W = W[:, :k]
-    return W @ (W.T @ M), np.append(s, np.zeros(k + 1 - len(s)))
+    L = W @ (W.T @ M)
+    return L.T if tall else L, np.append(s, np.zeros(k + 1 - len(s)))

@@ -14,7 +14,6 @@ from .._kernels import linalg
 from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
 from .._validation.checks import allowed, with_parameters
-from ..summary import Subspace
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outliers import (
     KNOWN_ROWS,
@@ -446,4 +445,4 @@ class RobustSubspaceTracker(STMissTracker):
 
 def subspace_without_outliers(Z: np.ndarray, rank: int) -> np.ndarray:
     """Leading directions of the low-rank part that AltProj finds of rows about their mean."""
-    return Subspace.from_rows(without_sparse_part(Z, rank), rank, center=False).components
+    return linalg.top_of_rows(without_sparse_part(Z, rank), rank)[0]
