@@ -70,7 +70,7 @@ def with_confounders(estimator: Any, n_components: Any) -> Any:
 
 def check_adjusting(estimator: Any) -> None:
     """Raise for a parameter that other rows than the adjusted ones would decide on."""
-    if not adjusts(estimator):
+    if not estimator.scale and estimator.partial_out is None:
         return
     for name, needed in (("center", True), ("rank_rule", None), ("mechanism", None)):
         value = getattr(estimator, name, needed)

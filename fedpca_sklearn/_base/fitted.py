@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .._kernels.threads import TINY_ROWS, blocks_of_this_thread, leave_later_blocks, threads_for
+from .._kernels.threads import TINY_ROWS, leave_later_blocks, running_blocks, threads_for
 from .._validation.arrays import (
     NAMESPACE,
     ArrayNamespace,
@@ -298,7 +298,7 @@ class FittedState:
         Attributes with a method ``after_error(before)`` are set to its result instead, as spent
         budgets are. While one thread is in a block, the block of another one is refused.
         """
-        before, blocks, warning = dict(vars(self)), blocks_of_this_thread(), None
+        before, blocks, warning = dict(vars(self)), running_blocks(), None
         own = holder = threading.get_ident(), before
         try:
             holder = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it

@@ -71,10 +71,9 @@ def single_blas_thread(shared: bool = False) -> Iterator[None]:
             raise
 
 
-def blocks_of_this_thread() -> set[object]:
-    """Blocks that this thread is inside."""
-    here = threading.get_ident()
-    return {block for block, (thread, _) in list(_inside.items()) if thread == here}
+def running_blocks() -> set[object]:
+    """Blocks that some thread is inside."""
+    return set(_inside)
 
 
 def leave_later_blocks(earlier: set[object]) -> None:
@@ -82,8 +81,10 @@ def leave_later_blocks(earlier: set[object]) -> None:
 
     Such a generator ends when nobody keeps the traceback, which an interactive session does.
     """
-    for block in blocks_of_this_thread() - earlier:
-        _inside.pop(block, None)
+    here = threading.get_ident()
+    for block, (thread, _) in list(_inside.items()):
+        if thread == here and block not in earlier:
+            _inside.pop(block, None)
     _settle()
 
 

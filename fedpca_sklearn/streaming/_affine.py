@@ -39,18 +39,6 @@ class Frame:
         size = _CONSTANT * math.sqrt(float(variances.sum()))
         return Frame(known.mean, max(size, self.constant))
 
-    def rows(self, Y: np.ndarray) -> np.ndarray:
-        """Rows as a rule takes them."""
-        Z = np.empty((len(Y), Y.shape[1] + 1))
-        Z[:, :-1] = Y - self.origin
-        Z[:, -1] = self.constant
-        return Z if self.constant else np.zeros_like(Z)
-
-    def move_to(self, other: Frame, old: np.ndarray) -> Move:
-        """What turns rows of this frame into those of another; features not in ``old`` stay."""
-        shift = np.where(old, self.origin - other.origin, 0.0)
-        return Move(shift / self.constant, other.constant / self.constant)
-
     def model(self, B: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Affine subspace of a basis: directions, a point, and the factor of their scatter."""
         b, B = B[:, -1], B[:, :-1]
@@ -175,9 +163,11 @@ class AffineTracker(Tracker):
         self, before: Tracked, Y: np.ndarray, known: Features
     ) -> tuple[Tracked, np.ndarray]:
         frame = before.frame.after(known)
-        if before.frame.constant and frame.constant:
-            old = np.broadcast_to(before.known.weight, known.mean.shape) > 0
-            move = before.frame.move_to(frame, old)
+        constant = before.frame.constant
+        if constant and frame.constant:
+            old = np.broadcast_to(before.known.weight, known.mean.shape) > 0  # others stay
+            shift = np.where(old, before.frame.origin - frame.origin, 0.0)
+            move = Move(shift / constant, frame.constant / constant)
             V, R = move.of_basis(before.basis)
             before = replace(
                 before,
@@ -185,7 +175,10 @@ class AffineTracker(Tracker):
                 basis=V,
                 factor=before.factor @ R.T,
             )
-        return replace(before, frame=frame), frame.rows(Y)
+        Z = np.zeros((len(Y), Y.shape[1] + 1))
+        if frame.constant:
+            Z[:, :-1], Z[:, -1] = Y - frame.origin, frame.constant
+        return replace(before, frame=frame), Z
 
     def _found(self, tracked: Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not self.center:

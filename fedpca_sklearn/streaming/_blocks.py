@@ -131,7 +131,11 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
     first = [next(blocks)]
     rows, n_blocks = first[0][0], None
     (m, d), dtype = rows.shape, rows.dtype
-    state = _ready(pca, state or empty_state(pca, d, dtype), d)
+    state = state or empty_state(pca, d, dtype)
+    if pca.rank_rule is None:
+        state = replace(state, rank=None, ranks=None)
+    elif state.rank is None:
+        state = replace(state, rank=min(start_rank(pca) or d, d))
     if has_callbacks(pca) and hasattr(X, "shape") and not is_stream(X) and not is_dask(X):
         n_blocks = len(Sizes(pca, d).slices(X.shape[0], **_kind_of(rows)))
     del rows  # the list has it, until it is taken
@@ -186,15 +190,6 @@ def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.dat
 def _kind_of(rows: Any) -> dict[str, bool]:
     """What the size of a block depends on, beside the number of features."""
     return {"sparse": sp.issparse(rows), "device": isinstance(rows, DeviceRows)}
-
-
-def _ready(pca: Any, state: State, d: int) -> State:
-    """The state with the rank of a rule, if there is one."""
-    if pca.rank_rule is None:
-        return replace(state, rank=None, ranks=None)
-    if state.rank is None:
-        return replace(state, rank=min(start_rank(pca) or d, d))
-    return state
 
 
 def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
@@ -268,7 +263,8 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
         if not seen:
             dtype = dtype or float_dtype(batch)
             check_at_most_features(pca.n_components, d)
-            weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
+            if sample_weight is not None:
+                weight = check_weight(sample_weight, X.shape[0] if is_on_disk(X) else n)
         w = None if weight is None else weight[seen : seen + n]
         seen += n
         # NaN and infinity show in the column sums of plain rows

@@ -396,7 +396,7 @@ class Memory:
         """
         share, least, rows = n_seen / n, self.least, self.rows
         if share == 1:
-            return 1.0, self.with_whole_rows(1)
+            return 1.0, replace(self, rows=rows + 1)
         now = max(residual / square * n_seen / max(n_seen - k, 1), _ROUNDING)
         if math.isnan(least):
             least = now

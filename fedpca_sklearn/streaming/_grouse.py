@@ -189,21 +189,18 @@ class GROUSE(AffineTracker):
     def _updated(self, state: _Grouse, Z: np.ndarray) -> _Grouse:
         if not np.nan_to_num(Z).any():
             return state
-        steps = self._steps_at(state.steps, Z, len(state.V))
+        steps: Steps
+        if self.step_size != "averaged":  # which may have changed
+            steps = RowSteps(self.step_size)
+        elif isinstance(state.steps, AveragedSteps) and len(state.steps.P):
+            P = state.steps.P  # stays symmetric
+            steps = replace(state.steps, P=(P + P.T) / 2)
+        else:  # P begins small against the rows
+            power = recent_power(0.0, Z, 1.0)
+            steps = AveragedSteps(np.eye(len(state.V)) / (_REGULARIZATION * power))
         take = self._rows_with_holes if np.isnan(Z).any() else self._whole_rows
         V, steps = take(state.V, Z, steps)
         return _Grouse(linalg.orthonormalised(V), steps)
-
-    def _steps_at(self, before: Steps, Z: np.ndarray, k: int) -> Steps:
-        """Steps for a block of rows, not all zero, by the parameter of now, which may have changed.
-
-        P begins small against the rows, and stays symmetric.
-        """
-        if self.step_size != "averaged":
-            return RowSteps(self.step_size)
-        if isinstance(before, AveragedSteps) and len(before.P):
-            return replace(before, P=(before.P + before.P.T) / 2)
-        return AveragedSteps(np.eye(k) / (_REGULARIZATION * recent_power(0.0, Z, 1.0)))
 
     def _basis(self, state: _Grouse) -> np.ndarray:
         return state.V

@@ -448,8 +448,8 @@ def filled(Z: np.ndarray, lost: np.ndarray, k: int) -> np.ndarray:
     scale = float(np.abs(Y).max()) or 1.0  # squares may vanish or overflow
     Y /= scale
     for _ in range(_FILLINGS):
-        squares, U = linalg.eigh_top(Y @ Y.T, len(Y))
-        s = np.sqrt(squares.clip(np.finfo(np.float64).tiny))
+        squares, U = np.linalg.eigh(Y @ Y.T)
+        s, U = np.sqrt(squares[::-1].clip(np.finfo(np.float64).tiny)), U[:, ::-1]
         lowered = (s - (s[k] if len(s) > k else 0.0))[:k] / s[:k]
         Y[lost] = ((U[:, :k] * lowered) @ (U[:, :k].T @ Y))[lost]
     return scale * Y
