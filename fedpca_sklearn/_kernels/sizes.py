@@ -154,13 +154,13 @@ def rows_of_scatter(n_features: int, itemsize: int, alone: bool = True) -> int:
     """
     narrow = n_features <= _NARROW
     of_chunk = _ROWS_OF_CHUNK if alone else _ROWS_OF_THREAD
-    rows = rows_within(n_features, _CHUNK_ENTRIES) if narrow else of_chunk
+    rows = max(1, _CHUNK_ENTRIES // max(n_features, 1)) if narrow else of_chunk
     return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
 
 
 def rows_moved(n_features: int) -> int:
     """Rows of which a copy is changed at once: some groups."""
-    return rows_within(n_features, _ENTRIES_MOVED, ROWS_OF_GROUP) // ROWS_OF_GROUP * ROWS_OF_GROUP
+    return max(_ENTRIES_MOVED // max(n_features, 1) // ROWS_OF_GROUP, 1) * ROWS_OF_GROUP
 
 
 def threads_of_scatter(n_rows: float, n_features: int, usable: int) -> int:

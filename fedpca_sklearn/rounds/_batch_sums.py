@@ -69,7 +69,7 @@ def mean_by_counts(federation: Federation, clients: Sequence[Client], d: int) ->
 
 
 class Misfits(Query):
-    """Sum of the rows, which are `misfits`, and ten zeros."""
+    """Sum of the rows, which are what `Misfit` is made from, and ten zeros."""
 
     kind = "misfits"
     shape = (4 + _PROBES,)
@@ -80,7 +80,7 @@ class Misfits(Query):
 
 
 def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.ndarray) -> Misfit:
-    """Sum of the clients' `misfits`, and what the channel's noise may hide.
+    """Sum of what clients' rows are misfit by, and what the channel's noise may hide.
 
     Ten zeros travel with the four numbers: what arrives in their place tells the noise. A residual
     below four of its standard deviations is not known.

@@ -185,7 +185,10 @@ class Query(ABC):
     def answer(self, own: RowMoments, weight: np.ndarray | None = None) -> np.ndarray:
         """The answer of a client with these moments; the weights of its rows are for errors."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return _checked(self.local(own), weight)
+            found = self.local(own)
+            if not np.abs(found).max() <= LARGEST:
+                raise too_large("sum of products", weight=weight)
+        return found
 
     @property
     @abstractmethod
@@ -347,10 +350,10 @@ class Scatter(Query):
         return np.array([own.scatter_about(self.mean), own.n_samples])
 
 
-def _checked(answer: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+def _checked(answer: np.ndarray) -> np.ndarray:
     """An answer of which very many can be added up, or an error."""
     if not np.abs(answer).max() <= LARGEST:
-        raise too_large("sum of products", weight=weight)
+        raise too_large("sum of products")
     return answer
 
 

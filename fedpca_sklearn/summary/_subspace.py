@@ -508,15 +508,10 @@ class Subspace(InFiles):
             A summary of the same rows with fewer components; this one is not changed.
         """
         check_n_components(n_components)
-        part = self._part(n_components)
-        if part is self:
-            return self
-        return part._replace(
-            components=part.components.copy(), singular_values=part.singular_values.copy()
-        )
+        return self._part(n_components, copy=True)
 
-    def _part(self, n_components: int | None) -> Subspace:
-        """What `truncate` returns, in the memory of this summary."""
+    def _part(self, n_components: int | None, copy: bool = False) -> Subspace:
+        """What `truncate` returns, in the memory of this summary unless in a copy."""
         if n_components is None or n_components >= len(self.mean):
             return self
         leading: Any = self._leading
@@ -526,8 +521,9 @@ class Subspace(InFiles):
             found = leading._made if leading else (known("components"), known("singular_values"))
             if n_components >= len(found[1]):
                 return self
-        V, s = found
-        return self._replace(components=V[:n_components], singular_values=s[:n_components])
+        V, s = found[0][:n_components], found[1][:n_components]
+        V, s = (V.copy(), s.copy()) if copy else (V, s)
+        return self._replace(components=V, singular_values=s)
 
     # ---------------------------------------------------------------- storage
 

@@ -271,20 +271,19 @@ class Varying(NamedTuple):
     mask : ndarray of shape (n, d), bool
     share : float
         Typical share of them in the rows or columns in which they are.
-    factor : float
-        Normal deviation by the median of these entries, over that if none were zero. Zeros among
-        them are the smallest absolute values, so that the median is a higher quantile.
     """
 
     mask: np.ndarray
     share: float
-    factor: float
 
-    @classmethod
-    def of(cls, mask: np.ndarray, share: float) -> Varying:
-        """These entries, with what zeros make of a median."""
-        upper = scipy.special.ndtri(1.0 - 0.25 * share)
-        return cls(mask, share, float(scipy.special.ndtri(0.75) / upper))
+    @property
+    def factor(self) -> float:
+        """Normal deviation by the median of these entries, over that if none were zero.
+
+        Zeros among them are the smallest absolute values, so that the median is a higher quantile.
+        """
+        upper = scipy.special.ndtri(1.0 - 0.25 * self.share)
+        return float(scipy.special.ndtri(0.75) / upper)
 
     def noise(self, rest: np.ndarray) -> float:
         """Bound that normal noise hardly exceeds, by the median of what is left of them."""
@@ -304,7 +303,7 @@ def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
     size = deviations(np.where(seen, Z, np.nan), MEDIAN, axis=0).max(initial=0.0)
     mask = seen & (np.abs(Z) > _ROUNDING * size)
     if not mask.any() or mask.sum() >= (1.0 - _FEW_ZEROS) * seen.sum():
-        return Varying.of(seen, 1.0)
+        return Varying(seen, 1.0)
     some, there = mask.astype(np.float64), seen.astype(np.float64)
     rows = some.sum(axis=1) / np.maximum(there.sum(axis=1), 1.0)
     columns = some.sum(axis=0) / np.maximum(there.sum(axis=0), 1.0)
@@ -312,7 +311,7 @@ def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
     in_rows = np.divide(in_rows, there @ columns, out=in_rows, where=in_rows > 0)
     in_columns = np.divide(in_columns, rows @ there, out=in_columns, where=in_columns > 0)
     share = float(np.maximum.outer(in_rows, in_columns)[mask].mean())
-    return Varying.of(mask, min(share, 1.0))
+    return Varying(mask, min(share, 1.0))
 
 
 class Separation(NamedTuple):

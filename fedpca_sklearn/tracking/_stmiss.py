@@ -57,7 +57,7 @@ class Misfit(NamedTuple):
     def of(
         cls, residual: float, square: float, free: float, entries: float, hidden: float = 0.0
     ) -> Misfit:
-        """From sums of `misfits`; residuals below ``hidden`` are not known."""
+        """From sums of what rows are misfit by; residuals below ``hidden`` are not known."""
         noise = max(residual, hidden) / free if free > 0 else math.nan
         share = max(noise * entries / square, _ROUNDING_SHARE) if square > 0 else math.nan
         known = min(max(residual, 0.0) / max(hidden, residual, _TINY), 1.0)
