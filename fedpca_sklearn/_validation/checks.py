@@ -157,7 +157,7 @@ def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
 
 def check_at_most_features(value: Any, n_features: int, name: str = "n_components") -> None:
     """Raise if more components are asked for than there are features."""
-    if is_real(value) and value > n_features:
+    if value is not None and not isinstance(value, str) and value > n_features:
         raise ValueError(f"{name}={value!r} must be at most n_features={n_features}.")
 
 

@@ -153,7 +153,6 @@ class Subspace(InFiles):
         # `Factor` or a `ScatterMatrix`, which has the directions when they are read, or None.
         _leading: ClassVar[Any]
         _mean_low: ClassVar[Any]  # what the mean is more than ``mean``, of digits below
-        _dtype: ClassVar[np.dtype]  # of the components
 
     def __post_init__(self):
         self._set(checked_fields(vars(self)))
@@ -169,7 +168,6 @@ class Subspace(InFiles):
         if known["_leading"] is not None:
             for name in _DIRECTIONS:
                 known.pop(name, None)
-        known["_dtype"] = known.get("components", known["_leading"]).dtype
         vars(self).update(known)
 
     @classmethod
@@ -253,6 +251,11 @@ class Subspace(InFiles):
     def n_features(self) -> int:
         """Number of columns."""
         return len(self.mean)
+
+    @property
+    def _dtype(self) -> np.dtype:
+        """That of the components."""
+        return (self.components if self._leading is None else self._leading).dtype
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -467,7 +470,7 @@ class Subspace(InFiles):
         subspace : Subspace
             A new summary; this one is not changed.
         """
-        if weight == 1.0:
+        if type(weight) is float and weight == 1.0:
             return self
         weight = nonnegative_float("weight", weight)
         n_samples = self.n_samples * weight

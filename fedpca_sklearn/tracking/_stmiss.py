@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._kernels import linalg
 from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
+from .._kernels.too_large import too_large
 from .._validation.checks import AT_LEAST_ONE, Interval, allowed, float_array, with_parameters
 from ..summary import Subspace
 
@@ -203,6 +204,8 @@ def r_svd(past: Subspace, L: np.ndarray, rank: int) -> Subspace:
         mean = shift + rest
         low = (shift - mean) + rest
     columns = np.einsum("ij,ij->j", Z, Z)
+    if not math.isfinite(columns.sum()):
+        raise too_large("sum of squares")
     M = np.concatenate([past.singular_values[:, None] * past.components, Z])
     V, s = linalg.top_of_rows(M, rank)
     return past._replace(
