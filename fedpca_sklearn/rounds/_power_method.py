@@ -116,7 +116,8 @@ def power_method(
         else:
             V, moved, block = space.extended(block, W)
         rest = moved - (moved @ V.T) @ V
-        changes.append(float(np.sqrt(np.linalg.norm(rest @ rest.T, 2))))  # a sine
+        sine = float(np.linalg.eigvalsh(rest @ rest.T)[-1].clip(0)) ** 0.5
+        changes.append(sine)
         V = moved if space is None else V
         # where a client was left out, whoever asked begins again
         if federation.channel.begins_again or changes[-1] <= tol:
