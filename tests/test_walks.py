@@ -30,31 +30,31 @@ PACKAGE = str(Path(fedpca_sklearn.__file__).parent)
 WALKS = """
 StreamingPCA(3) | fit | 19 | 141
 StreamingPCA(3) | partial_fit | 14 | 99
-StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 183
+StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 179
 FederatedPCA(3, random_state=0) | fit | 25 | 580
-FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 561
-FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 779
+FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 557
+FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 751
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 274
-PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4107
+PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4099
 DistributedPCA(3) | fit | 18 | 180
 TruncatedDistributedPCA(3) | fit | 22 | 371
 OnlineDistributedPCA(3) | fit | 23 | 579
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 515
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1219
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7750
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7746
 FederatedScaler() | fit | 10 | 95
-VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2152
+VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2140
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 146
-SubspaceTracker(3) | fit | 17 | 836
-SubspaceTracker(3) | partial_fit | 17 | 465
-RobustSubspaceTracker(3) | fit | 19 | 1414
+SubspaceTracker(3) | fit | 17 | 832
+SubspaceTracker(3) | partial_fit | 17 | 461
+RobustSubspaceTracker(3) | fit | 19 | 1410
 AlternatingProjections(3) | fit | 12 | 112
 GROUSE(3, random_state=0) | fit | 17 | 1243
 OjaPCA(3, random_state=0) | fit | 17 | 555
 PAST(3, random_state=0) | fit | 16 | 333
 PETRELS(3, random_state=0) | fit | 17 | 460
 SPIRIT() | fit | 17 | 700
-FrequentDirections(3) | fit | 17 | 381
+FrequentDirections(3) | fit | 17 | 377
 StreamingPowerMethod(3, random_state=0) | fit | 16 | 185
 SubspaceMonitor(StreamingPCA(3), limits="chi2") | fit | 22 | 215
 SubspaceMonitor(StreamingPCA(3)) | fit | 23 | 1277

@@ -6,12 +6,12 @@ Progress of a fit goes through scikit-learn's callbacks, where the installed rel
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
 from operator import is_
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -119,7 +119,9 @@ class computed:
         if estimator is None:
             return self
         state = estimator.__dict__
-        if LEARNT in state and BEFORE not in state and state.get(NAMESPACE) is None:
+        fitting = state.get(BEFORE)  # then all is in numpy
+        here = state.get(NAMESPACE) is None if fitting is None else fitting[0] == get_ident()
+        if here and LEARNT in state:
             values = state[LEARNT].values
             values = estimator._values() if values is None else values
             if self._name in values:
@@ -188,7 +190,7 @@ class FittedState:
         """Attributes as this thread may see them: those before the fit of another one."""
         state = vars(self)
         fitting = state.get(BEFORE)
-        return state if fitting is None or fitting[0] == threading.get_ident() else fitting[1]
+        return state if fitting is None or fitting[0] == get_ident() else fitting[1]
 
     def _values(self) -> dict[str, Any]:
         """All computed attributes, in numpy; none before a fit."""
@@ -299,7 +301,7 @@ class FittedState:
         budgets are. While one thread is in a block, the block of another one is refused.
         """
         before, blocks, warning = dict(vars(self)), running_blocks(), None
-        own = holder = threading.get_ident(), before
+        own = holder = get_ident(), before
         try:
             holder = vars(self).setdefault(BEFORE, own)  # at once: of two threads one has it
             outermost = holder is own

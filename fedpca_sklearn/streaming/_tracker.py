@@ -317,22 +317,22 @@ class Tracker(BlockTransformer):
         return Fading(1.0 if isinstance(factor, str) else factor, np.ones(m))
 
     def _next_state(self, before: Tracked, Y: np.ndarray) -> Tracked:
-        fading = self._fading(before, len(Y))
-        with np.errstate(over="ignore", invalid="ignore"):
-            Z, known = innovations(before.known, Y, self.center, fading)
-            if before.frame is not None:
-                before, Z = self._in_frame(before, Y, known)
-        if not np.isfinite(known.squares.sum()):
-            raise too_large("variance")
-        sizes = np.abs(Z)
-        if not sizes.min() >= _NOTHING:  # NaN where entries are missing
-            Z = np.where(sizes < _NOTHING, 0.0, Z)
-        shown, fading_shown = Z, fading
-        if self.center and before.frame is None and not np.all(before.known.weight):
-            seen = has_weight(before.known, Y)
-            shown, fading_shown = Z[seen], fading[seen]
-        state, begun, start = before.rule_state, before.begun, None
         try:
+            fading = self._fading(before, len(Y))
+            with np.errstate(over="ignore", invalid="ignore"):
+                Z, known = innovations(before.known, Y, self.center, fading)
+                if before.frame is not None:
+                    before, Z = self._in_frame(before, Y, known)
+            if not np.isfinite(known.squares.sum()):
+                raise too_large("variance")
+            sizes = np.abs(Z)
+            if not sizes.min() >= _NOTHING:  # NaN where entries are missing
+                Z = np.where(sizes < _NOTHING, 0.0, Z)
+            shown, fading_shown = Z, fading
+            if self.center and before.frame is None and not np.all(before.known.weight):
+                seen = has_weight(before.known, Y)
+                shown, fading_shown = Z[seen], fading[seen]
+            state, begun, start = before.rule_state, before.begun, None
             with np.errstate(over="raise", invalid="raise", divide="raise"):
                 if not begun and np.nan_to_num(shown).any():
                     begun = True

@@ -343,7 +343,8 @@ def _model(summary: Subspace, columns: _Columns, found: tuple) -> Adjusted:
     (effects, confounder_rows, is_cut, scatter), scale, V, s = found
     names, o = summary.feature_names, columns.others
     model = with_directions(summary, V, s, np.zeros(len(o)), scatter / scale**2)
-    model = model._replace(feature_names=None if names is None else tuple(names[i] for i in o))
+    if names is not None:
+        model = model._replace(feature_names=tuple(names[i] for i in o))
     return Adjusted(
         model, Adjustment(columns.confounders, o, effects, scale), confounder_rows, is_cut
     )
