@@ -83,11 +83,7 @@ def assert_is_a_cut(pca, X, w=None, excess=1e-12, tol=1e-11):
 
 
 # route, rows, columns, components, and the excess error above the best ones
-SHAPES = [
-    (None, 900, 400, 3, 1e-12),
-    (None, 400, 400, 3, 1e-12),
-    ("by_passes", 1700, 800, 5, 1e-4),
-]
+SHAPES = [(None, 900, 400, 3, 1e-12), (None, 400, 400, 3, 1e-12), ("by_passes", 1700, 800, 5, 1e-4)]
 
 
 @pytest.mark.parametrize(
@@ -202,11 +198,7 @@ def test_whatever_the_rows_are_the_answer_is_right_and_claims_no_more(kind, dtyp
 
 def test_a_user_who_chooses_blocks_or_a_solver_has_them(taken):
     X = rows_of(600, 1_000)
-    for options in (
-        {"block_size": 600},
-        {"svd_solver": "gram"},
-        {"svd_solver": "qr"},
-    ):
+    for options in ({"block_size": 600}, {"svd_solver": "gram"}, {"svd_solver": "qr"}):
         StreamingPCA(2, **options).fit(X)
     assert not taken
     StreamingPCA(2).fit(X)

@@ -402,8 +402,7 @@ def test_a_site_of_many_features_sends_no_second_moments():
 
 @pytest.mark.parametrize("bits", [22, 50])
 @pytest.mark.parametrize(
-    "code",
-    ["FederatedPCA(3)", "FederatedPCA(3, n_refinements=3)", "FederatedPCA(3, scale=True)"],
+    "code", ["FederatedPCA(3)", "FederatedPCA(3, n_refinements=3)", "FederatedPCA(3, scale=True)"]
 )
 def test_a_bound_allows_for_integers(bits, code, request):
     """Numbers of few bits leave an error, and none that the bound does not cover."""

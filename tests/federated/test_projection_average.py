@@ -382,8 +382,7 @@ def test_a_step_of_more_than_1024_directions_keeps_its_bound():
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "center"),
-    [(600, 300, False), (2000, 270, True), (600, 1100, True)],
+    ("n", "d", "center"), [(600, 300, False), (2000, 270, True), (600, 1100, True)]
 )
 def test_local_eigenspaces_of_up_to_1024_rows_or_features_are_exact(n, d, center):
     rng = np.random.default_rng(7)
