@@ -85,15 +85,15 @@ OF_SCALES = {"scale": lambda scaler: scaler.scale_[0], "mean": STATISTICS["mean"
     ids=["summary", "rounds", "scales"],
 )
 def test_noise_over_flower_is_that_of_one_process(estimator, statistics, tmp_path):
-    """Two samples of 60 fits each; a sample with about a third of the noise is told from them."""
+    """Two samples of 45 fits each; a sample with about a third of the noise is told from them."""
 
     def sample(asked):
-        return [clone(asked).set_params(random_state=s).fit(*few) for s in range(60)]
+        return [clone(asked).set_params(random_state=s).fit(*few) for s in range(45)]
 
     parts = {site: rows[:30] for site, rows in PARTS.items() if site != "north"}
     few = np.concatenate(list(parts.values())), None, np.repeat(list(parts), 30)
     there = []
-    for run in range(60):
+    for run in range(45):
         (tmp_path / str(run)).mkdir()
         there.append(private_fit(estimator, tmp_path / str(run), None, parts=parts))
     here, other = sample(estimator), sample(clone(estimator).set_params(mechanism__epsilon=60.0))

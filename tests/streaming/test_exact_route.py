@@ -25,12 +25,12 @@ def counts(n, d, density, seed=0):
 
 
 EXACT = {  # rows, and components
-    "600 features": (make_power_law(1400, 600, alpha=1.0, random_state=0) + 1, 10),
+    "600 features": (make_power_law(1000, 600, alpha=1.0, random_state=0) + 1, 10),
     "1000 features": (make_power_law(1100, 1000, alpha=1.0, random_state=0) + 1, 20),
-    "sparse": (counts(1400, 600, 0.03), 10),
-    "less sparse": (counts(1400, 600, 0.3), 10),
+    "sparse": (counts(1000, 600, 0.03), 10),
+    "less sparse": (counts(1000, 600, 0.3), 10),
     "integers": (np.random.default_rng(0).integers(0, 255, (3000, 40), dtype=np.uint8), 5),
-    "450 features": (make_power_law(1400, 450, alpha=1.0, random_state=0) + 1, 3),
+    "450 features": (make_power_law(1000, 450, alpha=1.0, random_state=0) + 1, 3),
 }
 
 

@@ -230,7 +230,7 @@ def sparse_rows(n, d, rank=5, noise=5.0):
 @pytest.mark.parametrize(
     ("block_size", "weighted", "by_topic", "d"),
     # more columns than rows of a block, and fewer; the last with other means
-    [(10_000, False, False, 1000), (700, True, False, 400), (700, True, True, 1000)],
+    [(10_000, False, False, 600), (700, True, False, 400), (700, True, True, 1000)],
 )
 def test_sparse_lanczos_route_finds_the_leading_subspace(block_size, weighted, by_topic, d):
     # at least 700 rows a block, 5 + 10 directions: R > 512 and 4 * 15 < min(R, d)
