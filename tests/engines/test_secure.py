@@ -284,37 +284,31 @@ def test_sites_and_servers_that_differ(asked, own, why):
 # -------------------------------------------------------------------- sums that tell too little
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-6])
-def test_columns_of_which_sums_tell_too_little_are_an_error(noise):
-    """In between constant and told: an error that names the column, and no number."""
+def with_column(i, values):
+    """The rows of all sites with other values in a column."""
     rows = ROWS.copy()
-    more = noise * np.random.default_rng(0).standard_normal(200) * rows[:, 0].std()
-    rows[:, 1] = rows[:, 0] + more
-    parts = {site: rows[site == LABELS] for site in PARTS}
-    for code in ("FederatedPCA(2, scale=True", "DistributedPCA(2, scale=True"):
-        with pytest.raises(ValueError, match="leaves less of column 1"):
-            fit(made(f"{code}, partial_out=[0])"), parts, secure=SECURE)
+    rows[:, i] = values
+    return {site: rows[site == LABELS] for site in PARTS}
 
 
-@pytest.mark.parametrize("code", ["FederatedPCA(2, scale=True)", "DistributedPCA(2, scale=True)"])
-def test_a_column_that_varies_too_little_beside_its_mean_is_an_error(code):
-    """By one in 10^12, of which numbers of 22 bits tell less than four digits of a deviation."""
-    far = ROWS.copy()
-    far[:, 1] = 1e12 + np.random.default_rng(0).standard_normal(200)
-    with pytest.raises(ValueError, match="column 1 varies too little beside its mean"):
-        fit(
-            made(code),
-            {site: far[site == LABELS] for site in PARTS},
-            secure=SecureAggregation(threshold=2, bits=22),
-        )
+NORMAL = np.random.default_rng(0).standard_normal(200)
+NEAR = ROWS[:, 0] + 1e-6 * NORMAL * ROWS[:, 0].std()
+# Rows | estimators | bits of numbers | what the error names: the column, and no number
+ENDS = table("""
+with_column(1, ROWS[:, 0]) | (2, scale=True, partial_out=[0]) | 50 | leaves less of column 1
+with_column(1, NEAR) | (2, scale=True, partial_out=[0]) | 50 | leaves less of column 1
+with_column(1, 1e12 + NORMAL) | (2, scale=True) | 22 | column 1 varies too little beside its mean
+with_column(4, np.nan) | (3, missing=AvailablePairs()) | 50 | column 4 is observed in 0 rows of all
+""")
 
 
-def test_a_column_that_nobody_has_is_an_error():
-    parts = {site: rows.copy() for site, rows in PARTS.items()}
-    for rows in parts.values():
-        rows[:, 4] = np.nan
-    with pytest.raises(ValueError, match="column 4 is observed in 0 rows of all sites"):
-        fit(PAIRS, parts, secure=SECURE)
+@pytest.mark.parametrize(("parts", "options", "bits", "why"), ENDS)
+def test_columns_of_which_sums_tell_too_little_are_an_error(parts, options, bits, why):
+    """Of 22 bits, a deviation of one in 10^12 of the mean has less than four digits."""
+    secure = SecureAggregation(threshold=2, bits=int(bits))
+    for name in ("FederatedPCA", "DistributedPCA"):
+        with pytest.raises(ValueError, match=why):
+            fit(made(name + options), eval(parts), secure=secure)
 
 
 HOLES = np.concatenate(list(sites_of("holes").values()))[:, [0, 1, 3, 4, 5, 6, 7]]
