@@ -59,6 +59,12 @@ jackknife_intervals([parts[3], parts[:3]], 1) | got list as subspaces[1]
 jackknife_intervals([parts[:3], []], 1) | subspaces[1] must hold at least two blocks
 jackknife_intervals([*parts, empty(3)], 1) | has 3 features
 jackknife_intervals(parts[0], 1) | got one Subspace
+load_balanced_schedule(0, 2); load_balanced_schedule(2, 0) | integer of at least 1, got 0
+load_balanced_schedule(2.0, 2) | n_clients | got 2.0
+load_balanced_schedule(2, "two") | n_steps | got 'two'
+load_balanced_schedule(None, 2) | n_clients | None
+load_balanced_schedule(2, [3]) | n_steps | [3]
+load_balanced_schedule(2, 2, layout="interval") | layout | 'interval'
 subspace_distance(eye(2, 4), eye(2, 5)) | columns, got 4 and 5
 subspace_distance(ones((5, 3)), eye(2, 3)) | A must have at most | (5, 3)
 subspace_distance(eye(2, 3), ones((5, 3))) | B must have at most | (5, 3)
