@@ -160,7 +160,7 @@ def in_numpy(value: Any) -> Any:
 
 def namespace_among(values: Iterable[Any]) -> ArrayNamespace | None:
     """Where the first summary of another library is; None if all are of numpy."""
-    return next(filter(None, (vars(value).get(NAMESPACE) for value in values)), None)
+    return next(filter(None, [vars(value).get(NAMESPACE) for value in values]), None)
 
 
 def where_rows_are(method: Callable) -> Callable:

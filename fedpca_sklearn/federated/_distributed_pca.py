@@ -369,7 +369,8 @@ class TruncatedDistributedPCA(StreamingClientsTransformer):
         found = dict(self._map(_update_local, calls, shards))
         self._local = {**self._local, **found}
         sent = {c: _cut(local.summary, self.local_threshold) for c, local in self._local.items()}
-        self._show(sent, list(found), sum(local.n_rows for local in self._local.values()))
+        n_rows = sum([local.n_rows for local in self._local.values()])
+        self._show(sent, list(found), n_rows)
         return list(found)
 
     def _show(self, sent: dict[Any, Subspace], new: list[Any], n_rows: int) -> None:
@@ -408,8 +409,9 @@ def local_message(label: Any, X: Any, weight: Any, threshold: float) -> Subspace
 
 def _cut(summary: Subspace, threshold: float) -> Subspace:
     """What a client sends; the rest of its scatter is not told."""
-    if threshold < 1 and summary.n_components:
-        k = rank_for_fraction(summary.singular_values, summary.scatter, threshold)
-        summary = summary.truncate(k)
-    energy = float(summary.singular_values @ summary.singular_values)
-    return summary._replace(scatter=energy, column_scatter=None)
+    V, s = summary.components, summary.singular_values
+    if threshold < 1 and len(s):
+        k = rank_for_fraction(s, summary.scatter, threshold)
+        V, s = V[:k].copy(), s[:k].copy()
+    known = {"components": V, "singular_values": s, "scatter": float(s @ s)}
+    return summary._replace(**known, column_scatter=None)

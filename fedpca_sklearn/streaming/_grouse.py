@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -22,18 +22,36 @@ _REGULARIZATION = 1e-2
 
 
 @dataclass(frozen=True)
-class RowSteps:
-    """From this row alone: "greedy", or in proportion to residual and projection."""
+class Steps:
+    """Which direction of the subspace a row turns, and by how much.
 
-    size: float | Literal["greedy"]
+    "averaged": from all rows, by recursive least squares; P is the inverse covariance of
+    coordinates, empty until a row is not zero. Others from a row alone: "greedy", or in proportion
+    to residual and projection.
+    """
 
-    def turned(self, R: np.ndarray) -> RowSteps:
+    size: float | str
+    P: np.ndarray
+    memory: Memory = EMPTY
+
+    @classmethod
+    def of(cls, size: float | str, C: np.ndarray, d: int) -> Steps:
+        """After rows of d entries with coordinates C, if any."""
+        if size != "averaged" or not C.any():
+            return cls(size, np.zeros((0, 0)))
+        power = float(np.sum(C**2)) / (len(C) * d)
+        return cls(size, inverse_covariance(C, power), Memory(len(C)))
+
+    def turned(self, R: np.ndarray) -> Steps:
         """Steps where coordinates a have become R a."""
-        return self
+        if not len(self.P):
+            return self
+        back = np.linalg.inv(R)
+        return replace(self, P=back.T @ self.P @ back)
 
     def turn(
         self, w: np.ndarray, residual: float, size: float, n_seen: int, d: int
-    ) -> tuple[np.ndarray, float, RowSteps]:
+    ) -> tuple[np.ndarray, float, Steps]:
         """Direction that turns, in coordinates, the angle towards the residual, and later steps.
 
         Parameters
@@ -45,49 +63,21 @@ class RowSteps:
         n_seen, d : int
             Entries of the row that are there, and of a whole one.
         """
-        projection = float(np.linalg.norm(w))
-        if self.size == "greedy":
-            angle = float(np.arctan2(residual, projection))
-        else:
-            angle = self.size * residual * projection
-        return w / projection, angle, self
-
-
-@dataclass(frozen=True)
-class AveragedSteps:
-    """From all rows, by recursive least squares; P is the inverse covariance of coordinates."""
-
-    P: np.ndarray  # empty until a row is not zero
-    memory: Memory = EMPTY
-
-    @classmethod
-    def of(cls, C: np.ndarray, d: int) -> AveragedSteps:
-        """After rows of d entries with coordinates C, if any."""
-        if not C.any():
-            return cls(np.zeros((0, 0)))
-        power = float(np.sum(C**2)) / (len(C) * d)
-        return cls(inverse_covariance(C, power), Memory(len(C)))
-
-    def turned(self, R):
-        """P turns as well; see `RowSteps`."""
-        if not len(self.P):
-            return self
-        back = np.linalg.inv(R)
-        return replace(self, P=back.T @ self.P @ back)
-
-    def turn(self, w, residual, size, n_seen, d):
-        """Turn the direction of the gain; see `RowSteps`."""
+        if self.size != "averaged":
+            projection = float(np.linalg.norm(w))
+            if self.size == "greedy":
+                angle = float(np.arctan2(residual, projection))
+            else:
+                angle = float(self.size) * residual * projection
+            return w / projection, angle, self
         f, memory = self.memory.after(residual**2, size**2, n_seen, d, len(w))
         h = self.P @ w
         gain = h / (f + w @ h)
         P = (self.P - gain[:, None] * h) / f
         length = float(np.linalg.norm(gain))
-        angle = float(np.arctan(length * residual))
-        return gain / length, angle, AveragedSteps(P, memory)
+        return gain / length, float(np.arctan(length * residual)), Steps(self.size, P, memory)
 
 
-# Which direction of the subspace a row turns, and by how much.
-Steps: TypeAlias = RowSteps | AveragedSteps
 # Residuals below this share of a row are rounding errors: the row fits. The root of GRAM_ROUNDING,
 # as squares of residuals of whole rows are differences of squares.
 _FITS = 1e-7
@@ -180,7 +170,7 @@ class GROUSE(AffineTracker):
     random_state: Any = None
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> _Grouse:
-        return _Grouse(V, AveragedSteps.of(Z @ V.T, V.shape[1]))
+        return _Grouse(V, Steps.of(self.step_size, Z @ V.T, V.shape[1]))
 
     def _moved(self, state: _Grouse, move: Move) -> _Grouse:
         V, R = move.of_basis(state.V)
@@ -189,15 +179,14 @@ class GROUSE(AffineTracker):
     def _updated(self, state: _Grouse, Z: np.ndarray) -> _Grouse:
         if not np.nan_to_num(Z).any():
             return state
-        steps: Steps
+        steps, P = state.steps, state.steps.P
         if self.step_size != "averaged":  # which may have changed
-            steps = RowSteps(self.step_size)
-        elif isinstance(state.steps, AveragedSteps) and len(state.steps.P):
-            P = state.steps.P  # stays symmetric
-            steps = replace(state.steps, P=(P + P.T) / 2)
+            steps = Steps(self.step_size, np.zeros((0, 0)))
+        elif len(P):  # which stays symmetric
+            steps = replace(steps, P=(P + P.T) / 2)
         else:  # P begins small against the rows
             power = recent_power(0.0, Z, 1.0)
-            steps = AveragedSteps(np.eye(len(state.V)) / (_REGULARIZATION * power))
+            steps = Steps("averaged", np.eye(len(state.V)) / (_REGULARIZATION * power))
         take = self._rows_with_holes if np.isnan(Z).any() else self._whole_rows
         V, steps = take(state.V, Z, steps)
         return _Grouse(linalg.orthonormalised(V), steps)

@@ -38,7 +38,7 @@ class Cut:
 
 def stack(parts: list, corrections: np.ndarray) -> np.ndarray:
     """All scaled directions, above the rows for the differences of the means."""
-    M = np.empty((sum(len(s) for _, s in parts) + len(corrections), corrections.shape[1]))
+    M = np.empty((sum([len(s) for _, s in parts]) + len(corrections), corrections.shape[1]))
     at = 0
     for V, s in parts:
         np.multiply(s[:, None], V, out=M[at : at + len(s)])
