@@ -33,11 +33,11 @@ StreamingPCA(3) | partial_fit | 14 | 99
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 179
 FederatedPCA(3, random_state=0) | fit | 25 | 580
 FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 557
-FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 751
+FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 743
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 274
-PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4099
+PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4095
 DistributedPCA(3) | fit | 18 | 180
-TruncatedDistributedPCA(3) | fit | 22 | 371
+TruncatedDistributedPCA(3) | fit | 22 | 331
 OnlineDistributedPCA(3) | fit | 23 | 579
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 515
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1219
