@@ -84,7 +84,7 @@ Subspace | __call__(**FIVE, sites="north") | sites must be a collection
 Subspace | __call__(**FIVE, sites=["north", 5]) | sites must be strings, got 5
 Subspace | __call__(**FIVE, site=5) | site must be a string or None, got 5
 Subspace | __call__(**FIVE, sites=map(str, range(65536))) | sites must be at most 65535, got 65536
-Subspace.empty(2**20 + 1)._named([str(i) for i in range(2**20 + 1)]) | to_bytes() | at most 1048576 in a file, got 1048577
+Subspace | empty(2**20 + 1)._named([str(i) for i in range(2**20 + 1)]).to_bytes() | at most 1048576 in a file, got 1048577
 Subspace | load(StringIO("text")) | data must be bytes-like, got str
 Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0)) | privacy must be
 Subspace | __call__(**FIVE, privacy=(nan, 1e-5, 3.0, "A", "client")) | privacy.epsilon
