@@ -201,8 +201,8 @@ class ColumnRounds(shared.Rounds):
         self.keys, self.left_out, self.groups = match(sites)
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
+        sites.begin_sums(sites.names.values())  # of columns all sites take part
         if isinstance(sites, SecureSums):
-            sites.begin_sums(sites.names.values())  # of columns all sites take part
             sites.announce("columns_bound", self.keys)
 
     @property
@@ -230,20 +230,26 @@ class ColumnRounds(shared.Rounds):
             return self.ask("left_vectors", partial(_left_factor, n, calls[0][2] or n))
         if function is energies_of:
             return self._energies(calls)
-        if function is as_sent:
-            return [message for _, message in calls]
-        kind, name, shape, (_, argument) = self.asked(function)
-        return self.ask(kind, lambda a: a.summand(name, shape, LARGEST_NUMBER), argument)
+        return [message for _, message in calls]  # as sent
 
-    def asked(self, query: Any) -> tuple[str, str, tuple[int, ...], tuple[Any, ...]]:
+    def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
+        """Return the sum of what sites answer, or have answered before."""
+        of = Federation if function is as_sent else shared.Rounds
+        return of.sum(self, function, clients, broadcast)
+
+    def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
+        """Raise unless what is made of several parts does not overflow."""
+        answer.check_size(*parts, largest=LARGEST_NUMBER)
+
+    def asked(self, query: Any) -> tuple[str, shared.Shapes, tuple[Any, ...]]:
         """What is asked about products of left vectors with the columns of each site.
 
         Or about parts of a kernel: of squared distances or inner products of rows and landmarks.
         """
         if query is part_of:
             shape = len(self.keys), len(self.landmarks)
-            return "kernel_part", "part", shape, (self.keys, self.landmarks)
-        return "times_columns", "message", query.shape, (self.keys, query.V)
+            return "kernel_part", {"part": shape}, (self.keys, self.landmarks)
+        return "times_columns", {"products": query.shape}, (self.keys, query.V)
 
     def _energies(self, calls: list) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Weighted values of the sites' kernels along the common vectors; offsets stay there."""
@@ -340,7 +346,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
     def times_columns(site, X, V):
         check_basis(V, len(X), min(rank, len(X)))
         rows, _ = centred(X, center)
-        return {"message": scatter_product(rows, np.zeros(len(X)), V)}
+        return {"products": scatter_product(rows, np.zeros(len(X)), V)}
 
     def left_vectors(site, X):
         factor = left_factor(site, centred(X, center)[0], method.local_components)
@@ -463,11 +469,10 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, T
     def scatter(site, X):
         return {"scatter": np.array([squares(X)])}
 
-    products = partial(shared.names_in, TimesScatter.parts)
     return {
         **keys_and_bounds(squares),
         # one more than the rounds, for the scores
-        "times_columns": replace(plain, times=method.n_rounds + 1, parts=products),
+        "times_columns": replace(plain, times=method.n_rounds + 1, grids=grids_of_sums),
         "scatter": Task(scatter, reads=OF_ROWS, matched=True, grids=grids_of_sums),
         **task_of_parts(estimator, ("part", "mean")),
     }

@@ -7,7 +7,7 @@ estimator's own is registered in the file of its room.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, singledispatch
 from itertools import count
@@ -23,14 +23,21 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from .._validation.containers import check_names
 from ..communication import CommunicationLog, Federation
+from ..communication._federation import message_of
 from ..rounds._power_method import moments_by_sum
-from ..rounds._queries import Moments
+from ..rounds._queries import Moments, parted, shaped
 from ..summary import Subspace
 from ..summary._triangle import Triangle
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task, check_mean
-from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments
-from ._sites import SecureSums, Sites
+from ._secure import (
+    BOUNDS,
+    Bounds,
+    SecureAggregation,
+    grids_of_second_moments,
+    grids_of_sums,
+)
+from ._sites import SecureSums, Shapes, Sites
 
 
 @singledispatch
@@ -283,7 +290,7 @@ def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, 
 
 
 def _totals(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    return {"message": Moments().answer(own)}
+    return parted(Moments.parts, Moments().answer(own))
 
 
 def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
@@ -302,7 +309,7 @@ OF_BOUNDS = task_of_bounds()
 
 def task_of_totals(**task: Any) -> Task:
     """The sum and number of the rows of a site."""
-    return Task(_totals, reads=MOMENTS, parts=partial(names_in, Moments.parts), **task)
+    return Task(_totals, reads=MOMENTS, grids=grids_of_sums, **task)
 
 
 def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
@@ -461,40 +468,30 @@ def without_variance(squares: np.ndarray, least: np.ndarray) -> np.ndarray:
 # -------------------------------------------------------------------- rounds of queries
 
 
-def names_in(parts: Mapping[str, int | None], n: int, d: int = 0) -> np.ndarray:
-    """Name of the part that each of n numbers is in, which may be about d columns."""
-    known = sum(filter(None, parts.values()))
-    return np.repeat(list(parts), [n - known if m is None else m for m in parts.values()])
-
-
 class Rounds(Federation):
-    """Rounds of sums over sites; where these have secure sums, of such."""
-
-    sites: Any  # or `SecureSums`
+    """Rounds of sums over sites, secure or not."""
 
     def __init__(self, sites: Sites, log: CommunicationLog | None = None):
         super().__init__(log=sites.log if log is None else log)
-        self.sites = sites
+        self.sites: Any = sites
 
     def sum(
         self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
-        if not isinstance(self.sites, SecureSums):
-            return super().sum(function, clients, broadcast)
+        kind, shapes, arguments = self.asked(function)
+        found, n = self.sites.added(kind, shapes, arguments, partial(self.check, function))
+        total = np.concatenate([*found.values()])
         self.n_rounds += 1
-        return self.total(function)
+        if n:
+            sent = [] if broadcast is None else [message_of(broadcast)] * n
+            self.log.record([message_of(total)] * n, sent, summed=True)
+        return total
 
-    def total(self, query: Any) -> np.ndarray:
-        """A secure sum of the answers to a query."""
-        kind, name, shape, arguments = self.asked(query)
-        return self.sites.sum(kind, {name: shape}, *arguments)[name]
+    def asked(self, query: Any) -> tuple[str, Shapes, tuple[Any, ...]]:
+        """Kind of the question for a query, shapes of the answers, and what is sent."""
+        shapes = shaped(query.parts, query.shape, self.sites.n_features)
+        return query.kind, shapes, query.arguments
 
-    def asked(self, query: Any) -> tuple[str, str, tuple[int, ...], tuple[Any, ...]]:
-        """Kind of the question for a query, name and shape of the answers, and what is sent."""
-        shape = tuple(self.n_columns(query) + 1 if n is None else n for n in query.shape)
-        return query.kind, "message", shape, query.arguments
-
-    def n_columns(self, query: Any) -> int:
-        """Of what a query adds up, once it is known: those of the rows."""
-        return self.sites.n_features
+    def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
+        """Raise where the parts of a site's answer are of no rows."""

@@ -48,6 +48,7 @@ from ..federated._local_fit import Site
 from ..federated._online_distributed_pca import local_eigenspace
 from ..federated._summaries import fit_site, work_of_clients
 from ..rounds._power_method import moments_by_sum
+from ..rounds._queries import parted, shaped
 from ..summary import Subspace
 from ..summary._metric import merged
 from ..summary._projection_mean import ProjectionMean
@@ -122,6 +123,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
     if batch is None and most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
         fitted.communication_ = sites.log
+        sites.begin_sums(sent)
         refine_as_asked(fitted, lambda: partial(_multiply, sites, sent))
     return fitted
 
@@ -190,37 +192,41 @@ def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
         d = len(own.mean)
         check_mean(mean, d, True)
         check_basis(block, d, min(d, (_kept(estimator, d) or d) + N_PROBES))
-        return {"message": products_of(own, mean, block)}
+        return parted(_products_about(d), products_of(own, mean, block))
 
-    task = Task(products, n_rounds, fixed=0, reads=MOMENTS, parts=_names_of_products)
+    task = Task(products, n_rounds, fixed=0, reads=MOMENTS, grids=grids_of_sums)
     return {"products": task} if n_rounds else {}
 
 
-def _names_of_products(n: int, d: int) -> np.ndarray:
-    return shared.names_in({"products": None, "rest": d, "scatter": 1, "count": 1}, n)
+def _products_about(d: int) -> dict[str, int | None]:
+    return {"products": None, "rest": d, "scatter": 1, "count": 1}
 
 
 def _multiply(
     sites: Sites, sent: Mapping[str, Subspace], mean: np.ndarray, block: np.ndarray
 ) -> np.ndarray:
-    """Sums of products over the sites of these summaries; an error if one is lost."""
+    """Sums of products over sites, which have sent these summaries unless sums are secure."""
 
-    def read(answer: Answer) -> np.ndarray:
-        message = answer.array("message", (block.size + len(mean) + 2,))
-        _check_rows(answer, message, sent[answer.site], mean, block)
-        return message
+    def check(answer: Answer, *parts: np.ndarray) -> None:
+        _check_rows(answer, parts, sent[answer.site], mean, block)
 
-    messages = sites.ask("products", read, mean, block, there=sent)
-    up, down = map(message_of, (next(iter(messages.values())), block))
-    sites.log.record([up] * len(messages), [down] * len(messages), summed=True)
-    return np.sum(list(messages.values()), axis=0)
+    shapes = shaped(_products_about(len(mean)), (block.size + len(mean) + 2,), None)
+    found, n = sites.added("products", shapes, (mean, block), check)
+    total = np.concatenate([*found.values()])
+    if n:
+        sites.log.record([message_of(total)] * n, [message_of(block)] * n, summed=True)
+    return total
 
 
 def _check_rows(
-    answer: Answer, message: np.ndarray, summary: Subspace, mean: np.ndarray, block: np.ndarray
+    answer: Answer,
+    parts: tuple[np.ndarray, ...],
+    summary: Subspace,
+    mean: np.ndarray,
+    block: np.ndarray,
 ) -> None:
     """Leave a site out whose products are of other rows than its summary."""
-    products, deviation, (scatter, count) = np.split(message, [block.size, -2])
+    products, deviation, (scatter,), (count,) = parts
     n, difference = summary.n_samples, summary.mean.astype(np.float64) - mean
     about = summary.scatter + n * float(difference @ difference)
     reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
@@ -315,12 +321,8 @@ def _refined(
     V = linalg.random_basis(kept, d, rng)
     sizes, known = np.full(len(V), np.sqrt(scatter / d)), (mean, count, float(scatter), True)
     fitted = _fitted(estimator, sums, Subspace._trusted(V.astype(sums.dtype), sizes, *known))
-
-    def multiply(mean: np.ndarray, block: np.ndarray) -> Any:
-        shapes = {"message": (block.size + d + 2,)}
-        return sums.sum("products", shapes, mean, block)["message"]
-
-    refine_as_asked(fitted, lambda: multiply, float(np.max(sums.most_rounding("scatter"))))
+    most = float(np.max(sums.most_rounding("scatter")))
+    refine_as_asked(fitted, lambda: partial(_multiply, sums, {}), most)
     return fitted
 
 
@@ -606,14 +608,14 @@ def _take_sums(
     estimator: OnlineDistributedPCA, sums: Any, batch: int, log: CommunicationLog
 ) -> list[str]:
     """Take sums over a batch; the sites that have one, if they are enough."""
-    if not (there := sums.begin_batch("bounds", batch)):
+    if not (there := [*sums.begin_batch("bounds", batch)]):
         return there
     d, by_rows = sums.n_features, estimator.weighting == "rows"
     check_at_most_features(estimator.n_components, d)
-    *total, n = sums.sum("totals", {"message": (d + 1,)}, batch)["message"]
-    about = np.array(total) / n if estimator.center else np.zeros(d)
+    total, (n,) = sums.sum("totals", {"sum": (d,), "count": (1,)}).values()
+    about = total / n if estimator.center else np.zeros(d)
     shapes = {"projection": (d * (d + 1) // 2,), "share": (1,), "scatter": (d,)}
-    found = sums.sum("space", shapes, batch, about)
+    found = sums.sum("space", shapes, about)
     (share,) = found["share"]
     values, V = np.linalg.eigh(shared.symmetric(found["projection"], d) / share)
     kept = values > _LEAST
@@ -637,7 +639,7 @@ def _take_sums(
         """Factor of the rows of all sites about their mean, in a basis."""
         m = basis.shape[1]
         shapes = {"products": (m * (m + 1) // 2,)}
-        found = sums.sum("moments", shapes, batch, basis.T, about)
+        found = sums.sum("moments", shapes, basis.T, about)
         values, U = np.linalg.eigh(shared.symmetric(found["products"], m))
         return [np.sqrt(values.clip(0))[:, None] * U.T]
 

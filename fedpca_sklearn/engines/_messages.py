@@ -209,9 +209,13 @@ class Answer:
     def summand(self, name: str, shape: tuple, largest: float = LARGEST) -> np.ndarray:
         """The same, of numbers of which those of very many sites can be added up."""
         found = self.array(name, shape)
-        if np.abs(found).max() > largest:
-            raise self.refused("values that are too large: their sum would overflow")
+        self.check_size(found, largest=largest)
         return found
+
+    def check_size(self, *arrays: np.ndarray, largest: float) -> None:
+        """Leave the site out whose numbers cannot be added up."""
+        if any(np.abs(array).max() > largest for array in arrays):
+            raise self.refused("values that are too large: their sum would overflow")
 
     @property
     def over(self) -> bool:

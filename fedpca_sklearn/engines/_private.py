@@ -32,7 +32,7 @@ from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
 from ..rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 from ..summary import Subspace
-from ._estimators import names_in, summary_received, symmetric
+from ._estimators import summary_received, symmetric
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
@@ -41,6 +41,8 @@ from ._sites import SecureSums, Sites
 
 # Deviations of the noise beyond which a message does not fit the public scale.
 DEVIATIONS = 64
+# The one part of answers in rounds, all of whose numbers have the noise of products.
+PRODUCTS: dict[str, int | None] = {"products": None}
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
 
@@ -109,10 +111,9 @@ class Releases:
         self.mechanism, self.n_products, self.secure = mechanism, n_products, secure
         self.n_shares = secure.threshold if secure and mechanism.trust == "sum" else 1
 
-    def task(self, work: Callable, times: int = 1, parts: Any = None) -> Task:
-        """A release that is added up, products where nothing else is said."""
-        names = partial(names_in, parts or {"products": None})
-        return Task(work, times, reads=CLIPPED, grids=self.grids, parts=names)
+    def task(self, work: Callable, times: int = 1) -> Task:
+        """A release that is added up."""
+        return Task(work, times, reads=CLIPPED, grids=self.grids)
 
     def terms(self, d: int) -> Terms:
         """Bounds of rows of d columns, and the noise of one site, which depend on no row."""
@@ -138,7 +139,7 @@ class Releases:
             make = partial(self.mechanism._noisy, terms.clipped(X).sum(), terms.mean_std)
             total = self.release(who, "sum", terms.costs, make, d, 0)
         who.state_spent(self.mechanism)
-        return {"message": np.append(total, float(n))}
+        return {"sum": total, "count": np.array([float(n)])}
 
     def release(
         self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
@@ -150,7 +151,7 @@ class Releases:
     def first(self) -> dict[str, Task]:
         """What begins a fit by sums."""
         begins = {} if self.secure is None else _ANNOUNCED
-        return {**begins, Moments.kind: self.task(self.moments, parts=Moments.parts)}
+        return {**begins, Moments.kind: self.task(self.moments)}
 
     def all_sites(self, total: np.ndarray, count: float) -> PrivateClient:
         """All sites as one client, the sum of whose rows was released."""
@@ -192,7 +193,7 @@ def private_rounds(
             of = site, terms.clipped(X), estimator.mechanism, terms, (), np.zeros(d)
             make = partial(kind(V, np.zeros(d)).released, PrivateClient(*of))
             costs = terms.costs._replace(mean=None)
-            return {"message": releases.release(who, kind.kind, costs, make, d, 1, V)}
+            return {"products": releases.release(who, kind.kind, costs, make, d, 1, V)}
 
         return work
 
@@ -223,12 +224,12 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
 def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releases) -> Subspace:
     """Summary of all sites, of which each has released its second moment."""
     d = sums.n_features
-    *total, count = sums.sum(Moments.kind, {"message": (d + 1,)})["message"]
+    total, (count,) = sums.sum(Moments.kind, {"sum": (d,), "count": (1,)}).values()
     check_at_most_features(estimator.n_components, d)
-    above = sums.sum("second_moments", {"message": (d * (d + 1) // 2,)})["message"]
+    above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
     terms, keep = releases.terms(d), releasing.private_directions(estimator._directions_needed(), d)
     M, n_rows = iter([symmetric(above, d)]), max(1, round(float(count)))
-    known = None if terms.costs.mean is None else np.array(total)
+    known = None if terms.costs.mean is None else total
     summary = estimator.mechanism.summary(M, known, n_rows, terms, keep, sums.dtype)
     mu2 = max(spent for spent, _ in sums.spent.values())
     return summary._replace(privacy=releasing.stated(estimator.mechanism, mu2))
@@ -314,21 +315,23 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     d = sites.n_features
 
     def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
-        name, shape = _in_turn(kind, turn), mechanism._shape(kind, d)
-        if by_sums:
-            return sites.sum(name, {kind: shape}, *arguments)[kind], float(n_rows)
-        noise = DEVIATIONS * mechanism._std(kind, turn, d)
+        noise, shapes = (
+            DEVIATIONS * mechanism._std(kind, turn, d),
+            {kind: mechanism._shape(kind, d)},
+        )
 
-        def read(answer: Answer) -> np.ndarray:
-            found = answer.array(kind, shape)
+        def check(answer: Answer, found: np.ndarray) -> None:
             if np.abs(found).max() > sizes[answer.site] * (1 + 1e-9) + noise:
                 raise answer.refused("more than its rows and their noise add up to")
-            return found
 
-        found = sites.ask(name, read, *arguments, spent=True)
-        up, sent = map(message_of, (next(iter(found.values())), np.hstack(arguments)))
-        sites.log.record([up] * len(found), [sent] * len(found))
-        return np.add.reduce([*found.values()]), sum(map(sizes.__getitem__, found))
+        if not by_sums:
+            sites.begin()  # with the sites that are left
+        found, n = sites.added(_in_turn(kind, turn), shapes, arguments, check)
+        if by_sums:
+            return found[kind], float(n_rows)
+        up, sent = map(message_of, (found[kind], np.hstack(arguments)))
+        sites.log.record([up] * n, [sent] * n)
+        return found[kind], sum(sizes[site] for site in sites.members)
 
     n_sources: float = len(sites.names)
     if by_sums and mechanism.trust == "sum":

@@ -103,12 +103,9 @@ class Task:
         at most these. With it answers can be added up by secure sums: their grid follows from what
         sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
         reads "moments" only.
-    parts : callable or None
-        Of an answer of one array about d columns ``parts(n, d)`` are the names of its n numbers, by
-        what they are: by secure sums each name has a grid of its own.
     grids : callable or None
-        ``grids(bounds)`` are these, from what all sites announce; None: those of moments where
-        there are parts, of ``bound`` where there is one, and else the answer is no sum.
+        ``grids(bounds)`` are those of the arrays by name, for secure sums, from what all sites
+        announce; None: those of ``bound`` where there is one, and else the answer is no sum.
     """
 
     work: Callable
@@ -123,7 +120,6 @@ class Task:
     matched: bool = False
     once: bool = False
     bound: Callable[[float, float, float], Mapping[str, float]] | None = None
-    parts: Callable[[int, int], np.ndarray] | None = None
     grids: Callable[[Any], Mapping[str, Any]] | None = None
 
     def __post_init__(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature
@@ -20,22 +20,22 @@ from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._queries import (
-    Client,
     Moments,
     Query,
     Scatter,
     TimesScatter,
     Variances,
     message_of_noise,
+    parted,
 )
 from . import _estimators as shared
 from ._estimators import fit_estimator, secure_work, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
-from ._private import Releases, private_rounds, shown
+from ._private import PRODUCTS, Releases, private_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._site_policy import Site
-from ._sites import Sites
+from ._sites import Shapes, Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
 _KEPT = "fedpca_sklearn.kept"
@@ -50,7 +50,7 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 
 def answered(query: Query, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
     """What a site sends in answer to a query."""
-    return {"message": query.answer(own)}
+    return parted(query.parts, query.answer(own))
 
 
 def of_query(
@@ -99,8 +99,7 @@ def of_query(
     by_place = partial(Parameter, kind=Parameter.POSITIONAL_OR_KEYWORD)
     takes = [*map(by_place, ("site", "own", *names)), Parameter("who", Parameter.KEYWORD_ONLY)]
     work.__signature__ = Signature(takes)  # type: ignore[attr-defined]
-    task.setdefault("parts", partial(shared.names_in, query.parts))
-    return Task(work, times, reads=MOMENTS, **task)
+    return Task(work, times, reads=MOMENTS, **{"grids": grids_of_sums, **task})
 
 
 @site_work.register
@@ -116,7 +115,7 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     steps = estimator.local_steps
     of: Any = partial(of_query, center=estimator.center, rank=rank, steps=steps)
     # of bases that are added up, after local steps
-    turned = None if steps == 1 else lambda b: {"products": Grid(b.rows + 1)}
+    turned = grids_of_sums if steps == 1 else lambda b: {"products": Grid(b.rows + 1)}
     return {
         "moments": of(Moments),
         "times_scatter": of(TimesScatter, estimator.n_rounds, fixed=1, grids=turned),
@@ -154,10 +153,11 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
     }
 
 
-def scores(estimator: FederatedHeteroscedasticPCA, by_sums: bool = False) -> Task:
+def scores(estimator: FederatedHeteroscedasticPCA, grids: Any = None) -> Task:
     """Work that takes the noise that the site has kept of the round before, and keeps a new one.
 
-    There is none at first. A question that comes again starts from what was kept before it.
+    There is none at first. A question that comes again starts from what was kept before it. With
+    grids what is sent are sums.
     """
 
     def answer(query, own, who):
@@ -169,10 +169,10 @@ def scores(estimator: FederatedHeteroscedasticPCA, by_sums: bool = False) -> Tas
             before = kept["before" if kept["of"] == of else "now"]
         found, now = query.sums(own, before or None)
         state[_KEPT] = {"of": of, "before": before, "now": float(now)}
-        return found if by_sums else {"message": query.message(found, own.n_samples)}
+        return found if grids else {"message": query.message(found, own.n_samples)}
 
     how: Any = {"center": estimator.center, "rank": lambda d: estimator.n_components}
-    return of_query(ExpectedScores, estimator.n_rounds, answer=answer, parts=None, **how)
+    return of_query(ExpectedScores, estimator.n_rounds, answer=answer, grids=grids, **how)
 
 
 def _weighted(bounds: Bounds) -> Grids:
@@ -189,8 +189,8 @@ def _scores(bounds: Bounds) -> Grids:
 
 @secure_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
-    added = replace(scores(estimator, by_sums=True), grids=_scores)
-    return {"bounds": shared.OF_BOUNDS, **site_work(estimator), "scores": added}
+    added = {"scores": scores(estimator, _scores)}
+    return {"bounds": shared.OF_BOUNDS, **site_work(estimator), **added}
 
 
 # -------------------------------------------------------------------- rounds at the server
@@ -199,51 +199,47 @@ def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict
 class SiteRounds(shared.Rounds):
     """Rounds of sums, whose messages come from sites, or which are secure."""
 
-    n_products, n_rows = 0, 0.0
-    basis: np.ndarray | None = None  # that was asked about last
+    n_rows = 0.0
 
-    def map(self, query: Any, clients: Any) -> Iterator[np.ndarray]:
-        """Yield the message of every site, where the query is asked."""
-        read, self.basis = partial(self._read, query), getattr(query, "V", None)
-        there, spent = [label for label, *_ in clients], self.sites.private
-        there = [] if isinstance(query, Moments) else there
-        messages = self.sites.ask(query.kind, read, *query.arguments, spent=spent, there=there)
-        self.n_products += query.kind == TimesScatter.kind
-        yield from messages.values()
+    def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
+        """Return the sum of the answers; of expected scores what it makes is made here."""
+        total = super().sum(function, clients, broadcast)
+        if isinstance(function, Scatter):
+            self.n_rows = total[-1]
+        if isinstance(function, ExpectedScores) and self.sites.secure:
+            return function.message(parted(function.parts, total), self.n_rows)
+        return total
 
-    def total(self, query: Query) -> np.ndarray:
-        """A secure sum of the answers to a query, of which expected scores are made here."""
-        if not isinstance(query, ExpectedScores):
-            total = super().total(query)
-            self.n_rows = total[-1] if isinstance(query, Scatter) else self.n_rows
-            return total
-        shapes = {name: (n,) for name, n in query.parts.items()}
-        return query.message(self.sites.sum("scores", shapes, *query.arguments), self.n_rows)
+    def asked(self, query: Any) -> tuple[str, Shapes, tuple[Any, ...]]:
+        """See `Rounds.asked`; sites make the message of expected scores unless sums are secure."""
+        kind, shapes, arguments = super().asked(query)
+        if isinstance(query, ExpectedScores) and not self.sites.secure:
+            shapes = {"message": query.shape}
+        return kind, shapes, arguments
 
-    def _read(self, query: Query, answer: Answer) -> np.ndarray:
-        """The message in a site's answer to a query, if it can be one."""
+    def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
+        """Raise unless the parts are moments, or variances, that rows can have."""
         if not isinstance(query, Moments | Variances):
-            return answer.summand("message", query.shape)
-        message = answer.array("message", query.shape)
-        if len(message) < 2:
-            raise answer.refused("no sum of rows")
-        *numbers, count = message
+            return
+        numbers, (count,) = parts
         answer.check_count(count)
         if isinstance(query, Moments):
             answer.check_squares(np.divide(numbers, count), 0.0)
             answer.agree("number of features", len(numbers))
-            return message
+            return
         *inner, scatter = numbers
         if scatter < 0:
             raise answer.refused(f"scatter={scatter}, expected a sum of squares")
         with np.errstate(over="ignore"):
             squares = max(abs(scatter), float(np.abs(inner).sum())) / count
         answer.check_squares(0.0, squares, self.sites.dtype)
-        return message
 
 
 class PrivateRounds(SiteRounds):
     """Rounds of sums of what sites release about the public centre, of which the mean is taken."""
+
+    n_products = 0
+    basis: np.ndarray | None = None  # that was asked about last
 
     def __init__(self, sites: Sites, releases: Releases):
         super().__init__(sites)
@@ -252,48 +248,46 @@ class PrivateRounds(SiteRounds):
     def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
         if isinstance(function, Moments):
-            *total, count = super().sum(function, clients, broadcast)
-            self.all = self.releases.all_sites(np.array(total), count)
+            *released, count = super().sum(function, clients, broadcast)
+            self.all = self.releases.all_sites(np.array(released), count)
             return self.all.moments()
-        V = function.V
+        self.basis = V = function.V
         shape = (len(V) ** 2 + 1,) if isinstance(function, Variances) else V.shape
-        query = SimpleNamespace(kind=function.kind, V=V, arguments=(V,), shape=shape)
-        return function.about_mean(self.all, super().sum(query, clients, broadcast))
+        asked = {"kind": function.kind, "arguments": (V,), "shape": shape, "parts": PRODUCTS}
+        total = super().sum(SimpleNamespace(**asked), clients, broadcast)
+        self.n_products += isinstance(function, TimesScatter)
+        return function.about_mean(self.all, total)
 
-    def _read(self, query: Any, answer: Answer) -> np.ndarray:
-        message = super()._read(query, answer)
-        if query.kind == Variances.kind:  # numbers of rows are public, here of all
-            squares = float(np.abs(message).sum()) / self.all.n_samples
+    def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
+        """See `SiteRounds.check`; numbers of rows are public, here of all."""
+        super().check(query, answer, *parts)
+        if query.kind == Variances.kind:
+            squares = float(np.abs(parts[0]).sum()) / self.all.n_samples
             answer.check_squares(0.0, squares, self.sites.dtype)
-        return message
 
 
-def _begun(estimator: Any, rounds: Any) -> tuple[np.ndarray, int, list[Client]]:
-    """Mean to subtract, number of rows, and the sites, of a fit that begins."""
-
-    def clients() -> list[Client]:
-        return [Client(site, None) for site in rounds.sites.names.values()]
-
-    mean, count = moments_by_sum(rounds, clients())
+def _begun(estimator: Any, rounds: Any) -> tuple[np.ndarray, int]:
+    """Mean to subtract, and number of rows, of a fit that begins."""
+    mean, count = moments_by_sum(rounds, [])
     check_at_most_features(estimator.n_components, len(mean))
     estimator._start()
     estimator.communication_ = rounds.log
-    return mean if estimator.center else np.zeros(len(mean)), max(1, round(count)), clients()
+    return mean if estimator.center else np.zeros(len(mean)), max(1, round(count))
 
 
 def power_by_rounds(
     estimator: FederatedPowerPCA, rounds: Any, start: np.ndarray | None = None, n_done: int = 0
 ) -> FederatedPowerPCA:
     """Fit by rounds that begin with a basis, None for a new one, after some others."""
-    mean, n_rows, left = _begun(estimator, rounds)
+    mean, n_rows = _begun(estimator, rounds)
     if start is None:
         rng = check_random_state(estimator.random_state)
         start = estimator._first_basis(len(mean), n_rows, rng)
     parameters = estimator._power_parameters()
     parameters["n_rounds"] -= n_done
-    found = power_method(rounds, left, mean, start, **parameters)
+    found = power_method(rounds, [], mean, start, **parameters)
     found = replace(found, changes=[np.nan] * n_done + found.changes)
-    estimator._show(rounds, left, mean, found, n_rows, rounds.sites.dtype)
+    estimator._show(rounds, [], mean, found, n_rows, rounds.sites.dtype)
     return estimator
 
 
@@ -311,6 +305,7 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
             if sites.secure:
                 raise
             start, n_done = rounds.basis, n_done + rounds.n_products  # what was spent is spent
+            sites.begin()
     terms = releases.terms(fitted.components_.shape[1])
     return shown(fitted, sites, message_of_noise(fitted, terms, len(sites.names)))
 
@@ -318,8 +313,8 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
 @fit_estimator.register
 def _(estimator: FederatedHeteroscedasticPCA, sites: Sites) -> FederatedHeteroscedasticPCA:
     rounds = SiteRounds(sites)
-    mean, n_rows, clients = _begun(estimator, rounds)
+    mean, n_rows = _begun(estimator, rounds)
     _, start = estimator._random_states()
-    estimator._fit_rounds(rounds, rounds, clients, mean, n_rows, sites.dtype, start)
+    estimator._fit_rounds(rounds, rounds, [], mean, n_rows, sites.dtype, start)
     estimator.noise_variances_ = {}  # they stay at the sites
     return estimator

@@ -356,8 +356,7 @@ def grids_of(task: Task, bounds: Bounds) -> Grids:
     """Grids of what a task sends, by name."""
     if task.grids is not None:
         return task.grids(bounds)
-    if task.bound is None:
-        return grids_of_sums(bounds)
+    assert task.bound is not None
     largest = 2.0**bounds.rows, 2.0 ** float(bounds.mean[0]), 2.0 ** float(bounds.scatter[0])
     return {name: Grid(channel.exponent_of(float(b))) for name, b in task.bound(*largest).items()}
 

@@ -84,7 +84,7 @@ class SiteSums:
     def sent(self, message: Message, context: Context, numbers: dict) -> dict[str, np.ndarray]:
         """Arrays that are sent in answer to a question, in place of the numbers of its task."""
         task = self.tasks[message.kind]
-        if task.grids is task.parts is task.bound is None:
+        if task.grids is task.bound is None:
             return self._open(message.kind, context, numbers)
         return {"masked": self._masked(message, context, numbers)}
 
@@ -165,10 +165,6 @@ class SiteSums:
             bounds.check_mean(read_array(arguments[str(place)]))
         seed, grids = question_of(b"", kind, bits, arguments), grids_of(task, bounds)
         how, words = (bits, len(keys)), []
-        if task.parts is not None:
-            (whole,) = map(np.ravel, numbers.values())
-            parts = task.parts(len(whole), bounds.n_features)
-            numbers = {name: whole[parts == name] for name in dict.fromkeys(parts.tolist())}
         for name, sent in sorted(numbers.items()):
             exact, grid = np.asarray(sent, dtype=np.float64), grids[name]
             words.append(grid.encode(exact, *how, seed + name.encode()))

@@ -36,8 +36,6 @@ _LARGEST = 2.0**40
 Shapes = Mapping[str, tuple[int | None, ...]]
 
 _LONGEST_NAME = 255
-# Read from the answer of a site that has no such batch.
-_OVER = object()
 
 
 class Sites:
@@ -65,7 +63,8 @@ class Sites:
         self.nodes: dict[str, int] = {}
         self._described: dict[int, tuple[str, Any, Any]] = {}
         self._traits: dict[str, Any] = {}
-        self._summed: set[str] = set()
+        self.n_ended = 0  # sites that have no more batches, and are asked no more
+        self.begin_sums(())
         self._check_enough()
 
     @property
@@ -80,9 +79,9 @@ class Sites:
         return {name: check_names(own, len(own or ())) for name, own in described.items()}
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> Any:
         """Columns of all sites, once they have told."""
-        return self._traits["number of features"]
+        return self._traits.get("number of features")
 
     def expect(self, **traits: Any) -> None:
         """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
@@ -98,6 +97,7 @@ class Sites:
         kind: str,
         read: Callable[[Answer], Any],
         *arguments: Any,
+        batch: int | None = None,
         configs: Mapping[str, dict[str, Any]] | None = None,
         spare: bool = False,
         spent: bool = False,
@@ -113,6 +113,9 @@ class Sites:
             the site out, and tells by `Answer.agree` what must be the same at all sites.
         *arguments : array-like
             Sent along, arrays of bytes as they are and all others as float64.
+        batch : int or None
+            Number of the batch that the question is about, which is sent before these. Sites that
+            have none have no value, but for those in ``there``.
         configs : dict of str to dict
             What else is sent, by the name of the site.
         spare : bool, default=False
@@ -129,7 +132,8 @@ class Sites:
         SiteLostError
             If one of ``there`` is lost.
         """
-        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
+        sent = arguments if batch is None else (batch, *arguments)
+        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(sent)})
         questions, answers, values = dict[int, Message](), {}, {}
         for node, name in self.names.items():
             own = {} if configs is None else configs.get(name, {})
@@ -139,15 +143,15 @@ class Sites:
         for node, question in questions.items():
             try:
                 answer = self._open(node, replies.get(node), question.config["nonce"])
-                value = read(answer)
+                over = batch is not None and answer.over and answer.site not in there
+                value = None if over else read(answer)
                 account = {answer.site: _spent_of(answer)} if spent else {}
                 described = answer.config.get("dtype"), answer.config.get("columns")
                 if (answer.site, *described) != self._described.get(node):
                     self._pin(node, answer)
                 self.spent |= account
-                values[node] = value
-                if value is not _OVER:
-                    answers[node] = answer
+                if not over:
+                    values[node], answers[node] = value, answer
             except (ValueError, TypeError, OverflowError) as error:
                 if not spare:
                     self.leave_out(node, self._claim(node, replies.get(node)) + shown(str(error)))
@@ -171,16 +175,24 @@ class Sites:
 
         Those in ``there`` have it, as they have answered about it before; an error if one is lost.
         """
-
-        def read_unless_over(answer: Answer) -> Any:
-            return _OVER if answer.over and answer.site not in there else read(answer)
-
-        answers = self.ask(kind, read_unless_over, batch, *arguments, there=there)
-        return {site: value for site, value in answers.items() if value is not _OVER}
+        return self.ask(kind, read, *arguments, batch=batch, there=there)
 
     def begin(self) -> None:
         """Begin a fit anew: its sums are of the sites that are there now."""
-        self._summed = set()
+        self.begin_sums(())
+
+    def begin_sums(self, members: Iterable[str], batch: int | None = None) -> None:
+        """Begin sums over sites that are known to take part, or over those of the first one.
+
+        They are about all rows, or about those of a batch.
+        """
+        self.members, self.batch = set(members), batch
+
+    def begin_batch(self, kind: str, batch: int) -> dict[str, bytes]:
+        """Begin sums about a batch of the sites that have one; the bounds that these announce."""
+        found = self.ask_batch(kind, bounds_in, batch)
+        self.begin_sums(found, batch)
+        return found
 
     def until_nobody_is_lost(self, take: Callable[[], Any]) -> Any:
         """What a fit, or a batch, finds; it begins again without a site that is lost meanwhile."""
@@ -205,19 +217,38 @@ class Sites:
         SiteLostError
             If a site of earlier sums of the fit is lost: the fit begins anew.
         """
+        total, n = self.added(kind, shapes, arguments)
+        if n:
+            up, down = (sum(map(np.size, arrays)) for arrays in (total.values(), arguments))
+            self.log.record([Size(up, 8 * up)] * n, [Size(down, 8 * down)] * n, summed=True)
+        return total
 
-        def read(answer: Answer) -> dict[str, np.ndarray]:
-            parts = {name: answer.summand(name, shape) for name, shape in shapes.items()}
-            for name, part in parts.items():
-                answer.agree(f"shape of {name}", part.shape)
+    def added(
+        self,
+        kind: str,
+        shapes: Shapes,
+        arguments: tuple,
+        check: Callable[..., None] | None = None,
+    ) -> tuple[dict[str, np.ndarray], int]:
+        """The same, and the number of messages that are to be logged.
+
+        ``check(answer, *arrays)`` raises for those that no rows have, where answers are seen.
+        """
+
+        def read(answer: Answer) -> list[np.ndarray]:
+            parts = [answer.summand(name, shape) for name, shape in shapes.items()]
+            if check is not None:
+                check(answer, *parts)
+            for name, part in zip(shapes, parts, strict=True):
+                if None in shapes[name]:
+                    answer.agree(f"shape of {name} of {kind}", part.shape)
             return parts
 
-        found = self.ask(kind, read, *arguments, there=self._summed)
-        self._summed = set(found)
-        sizes = [Size(n, 8 * n) for n in (sum(a.size for a in p.values()) for p in found.values())]
-        sent = sum(np.size(argument) for argument in arguments)
-        self.log.record(sizes, [Size(sent, 8 * sent)] * len(found), summed=True)
-        return {name: np.add.reduce([part[name] for part in found.values()]) for name in shapes}
+        how: dict[str, Any] = {"batch": self.batch, "there": self.members, "spent": self.private}
+        found = self.ask(kind, read, *arguments, **how)
+        self.members = set(found)
+        totals = map(np.add.reduce, zip(*found.values(), strict=True))
+        return dict(zip(shapes, totals, strict=True)), len(found)
 
     def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
         """Return the answer in a reply, if the node gave one to this question."""
@@ -298,39 +329,37 @@ class SecureSums(Sites):
     ----------
     announced : dict of str to bytes
         What the sites have announced, by name.
-    n_ended : int
-        Sites that have no more batches.
     """
 
     def __init__(self, secure: SecureAggregation, tasks: Mapping[str, Any], *of_sites: Any):
         super().__init__(*of_sites)
         if secure.threshold > self.min_sites:
             self.limit, self.min_sites = "threshold", secure.threshold
-        self.secure, self.tasks, self.n_ended = secure, tasks, 0
+        self.secure, self.tasks = secure, tasks
         self._keys: dict[str, tuple[bytes, bytes]] = {}
 
     def begin(self) -> None:
         """Begin a fit anew, with the bounds that all sites announce if it begins with these."""
-        self.begin_sums(())
+        super().begin()
         if (task := self.tasks.get("bounds")) is not None and not task.batches:
             self.announce("bounds")
 
-    def begin_sums(self, members: Iterable[str]) -> None:
-        """Begin sums over sites that are known to take part, or over those of the first one."""
+    def begin_sums(self, members: Iterable[str], batch: int | None = None) -> None:
+        """Begin sums; see `Sites.begin_sums`."""
+        super().begin_sums(members, batch)
         self.announced: dict[str, bytes] = {}
         self._grids: dict[str, tuple[Grid, int]] = {}
-        self._summed = set(members)
 
     def announce(self, kind: str, *arguments: Any) -> None:
         """Begin sums with the bounds that all sites announce."""
         self.announced = self.ask(kind, bounds_in, *arguments)
 
-    def begin_batch(self, kind: str, batch: int) -> list[str]:
-        """Begin a batch of the sites that have one; none where they are too few.
+    def begin_batch(self, kind: str, batch: int) -> dict[str, bytes]:
+        """Begin sums about a batch, of no site where those that have one are too few.
 
-        They announce their bounds. Sites that have no more rows are asked no more.
+        Sites that have no more rows are asked no more.
         """
-        found, wanted = self.ask_batch(kind, bounds_in, batch), f"{self.limit}={self.min_sites}"
+        found, wanted = super().begin_batch(kind, batch), f"{self.limit}={self.min_sites}"
         n = len(found)
         if 0 < n < self.min_sites:
             if not batch:
@@ -338,36 +367,29 @@ class SecureSums(Sites):
             text = f"Rows from batch {batch} on are left out: {n} sites have them, but {wanted}."
             warnings.warn(text, UserWarning, stacklevel=2)
         if n < self.min_sites:
-            return []
+            return {}
         self.n_ended += len(self.names) - n
         self.names = {node: name for node, name in self.names.items() if name in found}
-        self.begin_sums(found)
         self.announced = found
-        return list(found)
+        return found
 
-    def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
-        """Return the sums of what the sites send, by name; see `Sites.sum`.
+    def added(
+        self,
+        kind: str,
+        shapes: Shapes,
+        arguments: tuple,
+        check: Callable[..., None] | None = None,
+    ) -> tuple[dict[str, np.ndarray], int]:
+        """Sums of what the sites send, whose messages are logged; see `Sites.added`.
 
         Raises
         ------
         RuntimeError
             If too few sites are left.
         """
-        if (parts := self.tasks[kind].parts) is None:
-            return self._sum(kind, shapes, arguments)
-        whole: Any = shapes
-        ((name, shape),) = whole.items()
-        names = parts(math.prod(shape), self.n_features)
-        total = np.empty(len(names))
-        of_parts = {part: (n,) for part, n in Counter(names.tolist()).items()}
-        for part, numbers in self._sum(kind, of_parts, arguments).items():
-            total[names == part] = numbers
-        return {name: total.reshape(shape)}
-
-    def _sum(self, kind: str, shapes: Shapes, arguments: Any) -> dict[str, np.ndarray]:
-        """Sums of arrays each of which has a grid of its own."""
         from ._secure_sum import Session  # whose masks need an optional dependency
 
+        arguments = arguments if self.batch is None else (self.batch, *arguments)
         session, self._keys = Session(self, self._keys), {}
         bits, n = self.secure.bits, len(session.names)
         announced = Bounds.of_all(map(self.announced.__getitem__, session.names))
@@ -377,24 +399,24 @@ class SecureSums(Sites):
         sizes = {name: math.prod(shape) * words[name] for name, shape in whole.items()}
         known = sum(sizes.values())
         masked = session.masked(kind, known if len(whole) == len(words) else None, arguments)
-        if self._summed and self._summed != set(masked):
+        if self.members and self.members != set(masked):
             raise SiteLostError
-        self._summed = set(masked)
+        self.members = set(masked)
         total = session.unmasked(masked)
         self._keys = session.next_keys
-        session.record(len(total), arguments, list(masked))
         found, rest = {}, len(total) - known
+        session.record(len(total), arguments, list(masked))
         for name in words:
             shape: Any = shapes[name] if name in sizes else (rest // words[name],)
             part, total = np.split(total, [sizes.get(name, rest)])
             found[name] = grids[name].decode(part, shape, bits, n)
             self._grids[name] = grids[name], n
-        return found
+        return {name: found[name] for name in shapes}, 0
 
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""
         grid, n = self._grids[name]
-        return grid.step(self.secure.bits, n) * len(self._summed)
+        return grid.step(self.secure.bits, n) * len(self.members)
 
 
 def _checked_name(site: Any, node: int) -> str:

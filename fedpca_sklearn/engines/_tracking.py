@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +28,15 @@ from ..rounds._batch_sums import (
     sizes_of,
 )
 from ..rounds._power_method import power_method
-from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances
+from ..rounds._queries import (
+    Client,
+    Moments,
+    Query,
+    TimesScatter,
+    Variances,
+    parted,
+    shaped,
+)
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import known_thresholds
@@ -38,8 +46,10 @@ from ._estimators import Rounds, partial_fit_estimator, refuse_channel, secure_w
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns, dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation
-from ._sites import SecureSums, Sites
+from ._sites import Shapes, Sites
 
+# Name of the sums that are numbers of rows and entries.
+_ROWS = "rows"
 # Why questions read rows.
 OBSERVED = "rows: each column has a mean or a median of the entries that are there"
 LOW_RANK = "rows: the outliers of the first batch are taken out by all of its rows together"
@@ -154,6 +164,15 @@ def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
 # -------------------------------------------------------------------- at a site
 
 
+def _parts_of(kind: str, d: int, query: Any) -> Mapping[str, int | None]:
+    """Parts of the answer to a question: one name has one grid of secure sums."""
+    parts: dict[str, dict[str, int | None]] = {
+        "observed": {"total": d, _ROWS: d + 1},
+        "sizes": {"logs": d, _ROWS: d, "level": 1, "squares": 1, "count": 1},
+    }
+    return parts.get(kind, query.parts)
+
+
 def filled_rows(
     tracker: Any, X: Any, sent: tuple, min_rows: int, of_pattern: int | None
 ) -> tuple[np.ndarray, Model, Filled]:
@@ -187,7 +206,11 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
         return STMissTracker._block_rows(tracker, d, False)
 
     def batch(site, X):
-        return {"count": [float(X.shape[0])], "columns": [float(X.shape[1])]}
+        Y, d = dense(X), X.shape[1]
+        mean = np.nansum(Y, axis=0) / np.maximum((~np.isnan(Y)).sum(axis=0), 1)
+        scatter = np.nansum((Y - mean) ** 2)
+        bounds = Bounds.of_numbers(batch_rows(d), d, np.linalg.norm(mean), scatter, Y.dtype)
+        return {BOUNDS: bounds.vector}
 
     def about_filled(answer):
         """Work that answers about rows that models have cleaned and filled."""
@@ -198,8 +221,8 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
 
         return work
 
-    def added(query, rows):
-        return {"message": query.answer(RowsAtHand(rows))}
+    def added(query, rows, kind="", d=0):
+        return parted(_parts_of(kind, d, query), query.answer(RowsAtHand(rows)))
 
     def count(Y, by, filled):
         return {"count": [float(filled.counts.sum())]}
@@ -216,7 +239,7 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return added(Moments(), observed_entries(Y, robust))
+        return added(Moments(), observed_entries(Y, robust), "observed", Y.shape[1])
 
     # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
@@ -225,7 +248,7 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
         check_mean(about, d, tracker.center)
         check_basis(V, d, tracker._rank(d))
         rows = without_sparse_part(dense(X) - about, tracker._rank(d))  # not what V has
-        return {"message": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
+        return {"products": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
 
     def sizes(site, X, c, limits, *, min_rows, min_rows_of_pattern=None):
         by = Cleaning.asked(tracker, [c, limits], X.shape[1])
@@ -236,7 +259,7 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
         _, mask, logs = sizes_of(site, Z, by.model.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
-        return added(Moments(), logs)
+        return added(Moments(), logs, "sizes", len(few))
 
     def sums(query, of_residuals):
         def work(site, X, c, m, m_ridge, limits, V, about, *, min_rows, min_rows_of_pattern=None):
@@ -246,15 +269,16 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
             sent = c, m, m_ridge, limits
             Y, by, filled = filled_rows(tracker, X, sent, min_rows, min_rows_of_pattern)
             rows = residuals(by.state, Y, filled) if of_residuals else filled.rows
-            return {"message": query(V, about).answer(moments_of(rows[filled.counts]))}
+            return parted(query.parts, query(V, about).answer(moments_of(rows[filled.counts])))
 
         return work
 
-    task = partial(Task, batches=True, batch_rows=batch_rows, missing=True)
+    first = partial(Task, batches=True, batch_rows=batch_rows, missing=True)
+    task = partial(first, grids=_grids_of_batch)
     models = Given("models that fill rows", lambda c, m, ridge, *_: [m, ridge], updates)
     same = partial(task, reads=FILLED, given=(BY_MODEL, BY_LIMITS, BEFORE, models))
     return {
-        "batch": task(batch, reads="summary", begins=True),
+        "batch": first(batch, reads="summary", begins=True),
         "observed": task(observed, reads=OBSERVED),
         "low_rank": task(low_rank, tracker._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
@@ -268,8 +292,6 @@ def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
     }
 
 
-# Name of the sums that are numbers of rows and entries.
-_ROWS = "rows"
 # What the logarithm of a float can be, and powers of two by which rows that a model has filled may
 # exceed the entries that were observed.
 _LOG, _FILLED = 10, 20
@@ -281,10 +303,10 @@ class BatchAtSites:
 
     Attributes
     ----------
-    number : int
-        Of the batch.
-    n_rows : dict of str to int
-        Of each site that has it.
+    n_rows : int
+        Of each site.
+    sites : list of str
+        That have it.
     shape : tuple
         All rows, and their columns.
     clean : Cleaning
@@ -295,8 +317,8 @@ class BatchAtSites:
         As many, all true, as filled rows that count.
     """
 
-    number: int
-    n_rows: dict[str, int]
+    n_rows: int
+    sites: list[str]
     shape: tuple[int, int]
     clean: Cleaning
     models: tuple[np.ndarray, ...] = ()
@@ -308,8 +330,8 @@ class BatchAtSites:
     @property
     def clients(self) -> list[Client]:
         """Sites that have rows, of which the server knows the number."""
-        rows, d = self.n_rows.items(), self.shape[1]
-        return [Client(site, np.broadcast_to(0.0, (n, d))) for site, n in rows]
+        rows = np.broadcast_to(0.0, (self.n_rows, self.shape[1]))
+        return [Client(site, rows) for site in self.sites]
 
 
 class BatchRounds(Rounds):
@@ -329,32 +351,17 @@ class BatchRounds(Rounds):
         super().__init__(tracker.sites, tracker.communication_)
         self.batch, self.kinds, self.models = batch, kinds, models
 
-    def map(self, function: Any, clients: Any) -> Iterator[np.ndarray]:
-        """Yield the message of every site that has the batch, where the query is asked."""
-        kind, _, shape, arguments = self.asked(function)
-        there, read = self.batch.n_rows, partial(self._read, function, shape)
-        found = self.sites.ask_batch(kind, read, *arguments, there=there)
-        yield from (found[site] for site in there)
-
-    def asked(self, query: Query) -> tuple[str, str, tuple[int, ...], tuple[Any, ...]]:
-        """See `Rounds.asked`; what is sent are the number of the batch, models, and fields."""
-        _, name, shape, _ = super().asked(query)
+    def asked(self, query: Query) -> tuple[str, Shapes, tuple[Any, ...]]:
+        """See `Rounds.asked`; what is sent are models, and fields."""
+        kind, d = self.kinds.get(query.kind, query.kind), self.batch.shape[1]
         fields = (value for name, value in vars(query).items() if name != "steps")
-        arguments = self.batch.number, *self.models, *fields
-        return self.kinds.get(query.kind, query.kind), name, shape, arguments
+        shapes = shaped(_parts_of(kind, d, query), query.shape, d)
+        return kind, shapes, (*self.models, *fields)
 
-    def n_columns(self, query: Query) -> int:
-        """Of what a query adds up: entries and where they are, or logarithms of sizes."""
-        d, kind = self.batch.shape[1], self.kinds.get(query.kind, "")
-        return {"observed": 2 * d, "sizes": 2 * d + 2}.get(kind, d)
-
-    def _read(self, query: Query, shape: tuple[int, ...], answer: Answer) -> np.ndarray:
-        message = answer.summand("message", query.shape)
-        if isinstance(query, (Moments, Variances)):
-            _check_share(answer, message[-1], self.batch.n_rows.get(answer.site, 0))
-        if message.shape != shape:
-            raise answer.refused(f"a sum of {len(message) - 1} columns")
-        return message
+    def check(self, query: Query, answer: Answer, *parts: np.ndarray) -> None:
+        """Leave a site out that counts more rows than its batch has."""
+        if isinstance(query, Moments | Variances):
+            _check_share(answer, parts[-1][-1], self.batch.n_rows)
 
 
 def _check_share(answer: Answer, count: float, n: int) -> None:
@@ -377,36 +384,24 @@ class TrackerOfSites(FederatedSubspaceTracker):
     n_fills: int
     alone: bool
 
-    def begin(self, batch: int) -> dict[str, int]:
-        """Rows that each site has of a batch, by its name; empty where it ends.
-
-        By secure sums sites have as many as fill a batch, whatever they say, or none if they are
-        too few.
-        """
+    def begin(self, batch: int) -> BatchAtSites | None:
+        """A batch, of which each site has as many rows as fill it; None where nobody has."""
         self.n_fills, self.alone = 0, False
-        if not isinstance(self.sites, SecureSums):
-            counts = self.sites.ask_batch("batch", _count_in, batch)
-            self.largest = len(self.sites.names) * max(counts.values(), default=0)
-            return counts
-        if not (there := self.sites.begin_batch("batch", batch)):
-            return {}
-        n = STMissTracker._block_rows(self, self.sites.n_features, False)
-        self.largest = (len(there) + self.sites.n_ended) * n
-        return dict.fromkeys(there, n)
+        if not (there := [*self.sites.begin_batch("batch", batch)]):
+            return None
+        n = STMissTracker._block_rows(self, d := self.sites.n_features, False)
+        self.largest = (len(self.sites.names) + self.sites.n_ended) * n
+        nothing = Cleaning(Model(np.zeros(d), np.zeros((0, d))))
+        return BatchAtSites(n, there, (n * len(there), d), nothing)
 
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
-        if isinstance(self.sites, SecureSums):
-            found = self.sites.sum("filled", {"count": (1,)}, batch.number, *arrays)["count"]
-            return round(min(max(float(found[0]), 0.0), len(batch)))  # whatever a site sends
 
-        def read(answer: Answer) -> int:
-            (count,) = answer.array("count", (1,))
-            _check_share(answer, count, batch.n_rows.get(answer.site, 0))
-            return int(count)
+        def check(answer: Answer, count: np.ndarray) -> None:
+            _check_share(answer, count[0], batch.n_rows)
 
-        of_sites = self.sites.ask_batch("filled", read, batch.number, *arrays, there=batch.n_rows)
-        return sum(of_sites[site] for site in batch.n_rows)
+        found, *_ = self.sites.added("filled", {"count": (1,)}, arrays, check)
+        return round(min(max(float(found["count"][0]), 0.0), len(batch)))  # whatever a site sends
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         return self.largest
@@ -487,23 +482,22 @@ def _(
     if stream is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
 
-    def take() -> tuple[State, dict[str, int]] | None:
-        if not (rows := tracker.begin(batch)):
+    def take() -> tuple[State, BatchAtSites] | None:
+        if (Y := tracker.begin(batch)) is None:
             return None
-        d, n = sites.n_features, sum(rows.values())
+        d = sites.n_features
         check_at_most_features(estimator.n_components, d)
         tracker.communication_ = estimator.communication_.copy()
         state = tracker._start(d) if stream is None else stream.state
-        Y: Any = BatchAtSites(batch, rows, (n, d), Cleaning(Model(np.zeros(d), np.zeros((0, d)))))
-        return tracker._next_state(state, Y), rows
+        return tracker._next_state(state, Y), Y  # type: ignore[arg-type]
 
     if (taken := sites.until_nobody_is_lost(take)) is None:
         return None
-    state, rows = taken
+    state, Y = taken
     estimator.communication_ = tracker.communication_
-    estimator.clients_ = sorted({*estimator.clients_, *rows})
+    estimator.clients_ = sorted({*estimator.clients_, *Y.sites})
     before, dtype = (0, sites.dtype) if stream is None else (stream.n_rows, stream.dtype)
-    n_rows, none = before + sum(rows.values()), RowBuffer(np.empty((0, sites.n_features)), 1)
+    n_rows, none = before + len(Y), RowBuffer(np.empty((0, sites.n_features)), 1)
     fixed = {name: getattr(estimator, name) for name in estimator._fixed}
     stream = Stream(fixed, state, none, n_rows, dtype, before)
     estimator.__dict__[LEARNT] = Learnt(stream, {})
@@ -515,28 +509,7 @@ def _(
     return estimator
 
 
-def _count_in(answer: Answer) -> int:
-    """Rows of a site's batch."""
-    (count,), (d,) = answer.whole("count", 1), answer.whole("columns", 1)
-    answer.agree("number of features", d)
-    return count
-
-
 # -------------------------------------------------------------------- secure sums
-
-
-def _names_in(kind: str, n: int, d: int) -> np.ndarray:
-    """Of each of n numbers in the answer to a question, what it is: one name has one grid."""
-    parts = {
-        "observed": [("total", d), (_ROWS, d + 1)],
-        "sizes": [("logs", d), (_ROWS, d), ("logs", 1), ("squares", 1), (_ROWS, 1)],
-        "misfits": [("residual", 1), ("square", 1), (_ROWS, n - 2)],
-        "moments": [("total", d), (_ROWS, 1)],
-        "filled": [(_ROWS, n)],
-        "variances": [("scatter", n - 1), (_ROWS, 1)],
-        "residuals": [("scatter", n - 1), (_ROWS, 1)],
-    }
-    return np.concatenate([[name] * m for name, m in parts.get(kind, [("products", n)])])
 
 
 def _grids_of_batch(bounds: Bounds) -> Grids:
@@ -544,27 +517,15 @@ def _grids_of_batch(bounds: Bounds) -> Grids:
     rows = bounds.rows + int(np.ceil(np.log2(bounds.n_features)))
     observed = np.maximum(bounds.scatter, bounds.about_mean)
     squares = Grid(observed + 2 * _FILLED, np.maximum(bounds.scatter, observed - 2 * _FILLED))
+    total = Grid((rows + observed) // 2 + 1 + _FILLED, (rows + bounds.scatter) // 2)
     return {
-        _ROWS: Grid(rows),
-        "logs": Grid(rows + _LOG),
-        "total": Grid((rows + observed) // 2 + 1 + _FILLED, (rows + bounds.scatter) // 2),
+        **dict.fromkeys((_ROWS, "count"), Grid(rows)),
+        **dict.fromkeys(("logs", "level"), Grid(rows + _LOG)),
+        **dict.fromkeys(("total", "sum"), total),
         **dict.fromkeys(("products", "scatter", "squares", "residual", "square"), squares),
     }
 
 
 @secure_work.register
 def _(tracker: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
-    plain = site_work(tracker)
-
-    def batch(site, X):
-        Y, d = dense(X), X.shape[1]
-        mean = np.nansum(Y, axis=0) / np.maximum((~np.isnan(Y)).sum(axis=0), 1)
-        n, scatter = STMissTracker._block_rows(tracker, d, False), np.nansum((Y - mean) ** 2)
-        bounds = Bounds.of_numbers(n, d, np.linalg.norm(mean), scatter, Y.dtype)
-        return {**plain["batch"].work(site, X), BOUNDS: bounds.vector}
-
-    kinds = {
-        kind: replace(task, parts=partial(_names_in, kind), grids=_grids_of_batch)
-        for kind, task in plain.items()
-    }
-    return {**kinds, "batch": replace(plain["batch"], work=batch)}
+    return site_work(tracker)

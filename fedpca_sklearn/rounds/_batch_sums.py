@@ -73,6 +73,7 @@ class Misfits(Query):
 
     kind = "misfits"
     shape = (4 + _PROBES,)
+    parts = {"residual": 1, "square": 1, "rows": None}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """Sums of squares, whose own squares may overflow."""

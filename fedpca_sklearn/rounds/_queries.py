@@ -169,7 +169,7 @@ class Query(ABC):
         What has to be sent anew to ask this, for the log.
     parts : dict of str to int or None
         How many numbers of the answer, one after the other, are of one kind and size: sums of rows,
-        products, their number; None: all others.
+        products, their number; None: all others. Each is an array in messages over a network.
     """
 
     kind: ClassVar[str]
@@ -348,6 +348,24 @@ class Scatter(Query):
     def local(self, own: RowMoments) -> np.ndarray:
         """Scatter and number."""
         return np.array([own.scatter_about(self.mean), own.n_samples])
+
+
+def parted(parts: Mapping[str, int | None], answer: np.ndarray) -> dict[str, np.ndarray]:
+    """Parts of an answer by name."""
+    known = sum(filter(None, parts.values()))
+    sizes = [len(answer) - known if n is None else n for n in parts.values()]
+    return dict(zip(parts, np.split(answer, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def shaped(
+    parts: Mapping[str, int | None], shape: tuple[int | None, ...], d: int | None
+) -> dict[str, tuple[int | None, ...]]:
+    """Shapes of the parts of an answer by name; d columns, None where they are not known."""
+    if len(parts) == 1:
+        return dict.fromkeys(parts, shape)
+    known = sum(filter(None, parts.values()))
+    n = d if shape[0] is None else shape[0] - known
+    return {name: (n if m is None else m,) for name, m in parts.items()}
 
 
 def _checked(answer: np.ndarray) -> np.ndarray:

@@ -81,6 +81,11 @@ def arrays_of(message, name="arrays"):
     return {key: a.numpy() for key, a in message.content.array_records[name].items()}
 
 
+def whole(found):
+    """All parts of an answer, one after the other."""
+    return np.concatenate([*found.values()])
+
+
 # -------------------------------------------------------------------- replies that are spoilt
 
 

@@ -437,7 +437,7 @@ def test_a_site_that_is_lost_between_sums_is_in_none_of_them(tmp_path):
 def test_sums_are_of_sites_with_as_many_columns_as_most(tmp_path):
     parts = {**PARTS, "west": PARTS["west"][:, 1:]}
     fitted = by_files(tmp_path, Totals(), parts, known=[Totals])
-    why = "its shape of sum is (63,), that of the others (64,)"
+    why = "its shape of sum of total is (63,), that of the others (64,)"
     assert fitted.missing_sites_ == {"west": why}
     left = LABELS != "west"
     assert subspace_distance(fitted.components_, PCA(2).fit(X[left]).components_) < 1e-12

@@ -283,7 +283,7 @@ def test_more_components_than_columns_cost_no_budget_of_a_second_moment(tmp_path
 
 
 def test_variances_that_overflow_in_a_sum_leave_a_private_site_out(tmp_path):
-    large = spoiling(arrays(message=np.full(5, 1e290)), kind="variances")
+    large = spoiling(arrays(products=np.full(5, 1e290)), kind="variances")
     with pytest.warns(UserWarning, match=r"'west' .*values that are too large: mean squares of"):
         found = private_fit(PLAIN_ROUNDS, tmp_path, None, large)
     assert found.clients_ == ["east", "north"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engines.site_helpers import PARTS, ROWS, SALT, arrays_of, fit, kind_of, made, table
+from engines.site_helpers import PARTS, ROWS, SALT, arrays_of, fit, kind_of, made, table, whole
 from engines.test_private_sites import PARTS as SECURE_PARTS
 from engines.test_private_sites import ROUNDS, SUMMARY, private_fit
 from sklearn.base import clone
@@ -171,7 +171,7 @@ def test_rounds():
     kinds = ["moments", *["times_scatter"] * fitted.n_iter_, "variances"]
     assert [kind for _, kind, *_ in found] == [kind for kind in kinds for _ in PARTS]
     for site, kind, there, back in found:
-        rows, message = PARTS[site], back["message"]
+        rows, message = PARTS[site], whole(back)
         if kind == "moments":
             assert there == {}
             np.testing.assert_allclose(message, [*rows.sum(axis=0), len(rows)])
@@ -250,8 +250,7 @@ def test_expected_scores():
     """Of two factors: sums by eight columns and by two, and the likelihood; no row, no variance."""
     fitted, found = travelled("FederatedHeteroscedasticPCA(2, random_state=0)")
     assert fitted.noise_variances_ == {}
-    assert {name for *_, back in found for name in back} == {"message"}
-    sizes = {kind: back["message"].size for _, kind, _, back in found}
+    sizes = {kind: whole(back).size for _, kind, _, back in found}
     assert max(sizes.values()) == sizes["scores"] == 2 * 8 + 2 * 2 + 1
 
 
@@ -263,7 +262,7 @@ def test_refinements():
         rows, V, mean = PARTS[site], there["1"], there["0"]
         np.testing.assert_allclose(mean, ROWS.mean(axis=0))
         products = V @ (rows - mean).T @ (rows - mean)
-        np.testing.assert_allclose(back["message"][: V.size].reshape(V.shape), products, atol=1e-8)
+        np.testing.assert_allclose(back["products"].reshape(V.shape), products, atol=1e-8)
 
 
 def test_batches_of_a_tracker():
@@ -287,7 +286,7 @@ FederatedHeteroscedasticPCA(2, tol=1e-2, random_state=0) | {} |\
  moments scatter weighted_moments weighted_variances scores variances
 FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init=FirstSubspace(n_rounds=1),\
  random_state=0) |\
- {"batch": {"count", "columns", "bounds", "over"}} |\
+ {"batch": {"bounds", "over"}} |\
  observed low_rank filled misfits moments times_scatter variances
 VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0) |\
  {"keys": {"keys", "salt", "columns"}, "columns_bound": {"bounds"}, "parts": {"part", "mean"}} |\

@@ -22,6 +22,7 @@ from engines.site_helpers import (
     fit,
     here,
     made,
+    whole,
 )
 from flwr.app import Array
 from hypothesis import given, settings
@@ -218,7 +219,7 @@ def test_the_command_answers_from_all_rows_of_a_site(tmp_path):
         sent += asked_by_files(tmp_path, [(V, mean)], answered)
     (error, told), *others = sent
     assert error == ""
-    assert len(told["message"]) > 8 * (K * D + D + 2)
+    assert sum(map(len, told.values())) > 8 * (K * D + D + 2)
     assert all(other == (error, told) for other in others)
 
 
@@ -260,7 +261,7 @@ def test_a_threshold_by_columns_that_depend_on_each_other(kind, d):
         V = np.zeros((K, d))
         V[:, :D] = basis_of(0, 2, 1, v, False)
         V[0, 2] = V[0, 0]  # the null vector of the two columns
-        (message,) = site.ask(*question(V, mean))[1].values()
+        message = np.concatenate([a.ravel() for a in site.ask(*question(V, mean))[1].values()])
         return message.ravel()[: V.size].reshape(V.shape)[0][:D]
 
     base, low, high, nearest = ask(0.0), -60.0, -40.0, 1.0
@@ -289,7 +290,7 @@ def test_a_threshold_by_a_mean_of_the_servers_choice():
         V[0, 2] = -V[0, 0]
         config, arrays = site.ask("times_scatter", V, mean, 1)
         assert "error" not in config
-        counts.append(arrays["message"].reshape(K, D)[0, 0] / unit / big)
+        counts.append(arrays["products"][0, 0] / unit / big)
     assert len(np.unique(np.round(counts))) < 5
 
 
@@ -303,7 +304,7 @@ def test_a_denormal_beside_a_constant_column():
     assert site.answers("summary")
     V = np.zeros((K, D))
     V[0, 3], V[0, 1], V[1, 6], V[2, 7] = 1.0, 2.0**-1074, 1.0, 1.0
-    (message,) = site.ask("products", rows.mean(axis=0), V)[1].values()
+    message = whole(site.ask("products", rows.mean(axis=0), V)[1])
     found = message[:D] / 2.0**-1074
     assert nearest_row(rows, found, [4, 5, 6, 7]) > 1e-2
 
@@ -357,16 +358,16 @@ def test_a_refusal_does_not_depend_on_the_numbers():
 
 def test_within_the_rules_a_server_learns_the_scatter_matrix():
     site = Site(POWER, ROWS)
-    *total, n = site.ask("moments")[1]["message"]
+    *total, n = whole(site.ask("moments")[1])
     mean = np.divide(total, n)
     axes = np.split(np.eye(8), [3, 6])
-    products = [site.ask("times_scatter", basis, mean, 1)[1]["message"] for basis in axes]
+    products = [whole(site.ask("times_scatter", basis, mean, 1)[1]) for basis in axes]
     expected = (ROWS - MEAN).T @ (ROWS - MEAN)
     np.testing.assert_allclose(np.concatenate(products), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_row_that_joins_between_two_runs_is_told():
-    before, after = (Site(POWER, rows).ask("moments")[1]["message"] for rows in (ROWS[:-1], ROWS))
+    before, after = (whole(Site(POWER, rows).ask("moments")[1]) for rows in (ROWS[:-1], ROWS))
     np.testing.assert_allclose((after - before)[:-1], ROWS[-1], atol=1e-10)
 
 
@@ -374,11 +375,11 @@ def test_a_run_is_about_the_rows_that_are_there_when_it_begins():
     """One process answers in both runs, and has kept the moments of the first."""
     there = ROWS.copy()
     site = Site(POWER, there)
-    first = site.ask("moments")[1]["message"]
+    first = whole(site.ask("moments")[1])
     np.testing.assert_allclose(first[:-1], there.sum(axis=0))
     there += 1
     site.context.run_id += 1
-    second = site.ask("moments")[1]["message"]
+    second = whole(site.ask("moments")[1])
     np.testing.assert_allclose(second[:-1], there.sum(axis=0))
 
 
@@ -437,7 +438,7 @@ def answers_by(site, t, mode=1, model=MODEL):
     question = (0, MODEL, model, NO_RIDGE, limits_of(t, mode))
     total = site.ask("moments", *question)[1]
     product = site.ask("times_scatter", *question, AXIS, CENTRE)[1]
-    return (total["message"], product["message"][0]) if total and product else None
+    return (whole(total), product["products"][0]) if total and product else None
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -507,7 +508,7 @@ def test_the_first_batch_has_the_rank_of_the_sites_own_estimator():
     rows = LOW.copy()
     rows[::50, 2] += 200.0
     site, basis = begun(rows=rows), np.linalg.qr(RNG.standard_normal((5, 3)))[0].T.copy()
-    products, alone = (site.ask("low_rank", 0, B, CENTRE)[1]["message"] for B in (basis, basis[:1]))
+    products, alone = (whole(site.ask("low_rank", 0, B, CENTRE)[1]) for B in (basis, basis[:1]))
     np.testing.assert_allclose(alone[0], products[0], rtol=1e-9)
 
 
@@ -519,10 +520,10 @@ def test_a_basis_does_not_single_out_rows_with_the_same_holes():
     alone = np.vstack([np.zeros(5), np.eye(5)[:1]])
     site, models = begun(WHOLE, rows), (alone, alone, np.zeros(2), NO_LIMITS)
     assert site.ask("filled", 0, *models)[1]["count"] == 0
-    assert not site.ask("moments", 0, *models)[1]["message"].any()
-    observed = begun(WHOLE, rows).ask("observed", 0)[1]["message"]
+    assert not whole(site.ask("moments", 0, *models)[1]).any()
+    observed = whole(begun(WHOLE, rows).ask("observed", 0)[1])
     assert observed[0] == observed[5] == 0  # a feature that one row has
-    message = begun(AUTO, rows).ask("sizes", 0, MODEL, NO_LIMITS)[1]["message"]
+    message = whole(begun(AUTO, rows).ask("sizes", 0, MODEL, NO_LIMITS)[1])
     assert message[0] == message[5] == 0
     assert message[1:5].all()
 
@@ -544,7 +545,7 @@ def test_two_runs_with_thresholds_that_differ_tell_a_row():
 
 
 def test_within_the_rules_a_server_learns_sums_of_the_entries_that_are_there():
-    message = begun(WHOLE, GAPS).ask("observed", 0)[1]["message"]
+    message = whole(begun(WHOLE, GAPS).ask("observed", 0)[1])
     expected = [*np.nansum(GAPS, axis=0), *np.isfinite(GAPS).sum(axis=0), 300]
     np.testing.assert_allclose(message, expected)
 
@@ -555,17 +556,17 @@ def test_sums_over_fewer_entries_or_rows_than_the_owner_wants_are_zero(there):
     told = there >= 10
     one, all_of_them = LOW.copy(), LOW.copy()
     one[there:, T] = all_of_them[there:] = np.nan
-    observed = begun(WHOLE, one).ask("observed", 0)[1]["message"]
+    observed = whole(begun(WHOLE, one).ask("observed", 0)[1])
     expected = told * np.array([one[:there, T].sum(), there])
     np.testing.assert_allclose(observed[[T, 5 + T]], expected)
     np.testing.assert_allclose(observed[[0, 5]], [LOW[:, 0].sum(), 300])
-    sizes = begun(AUTO, one).ask("sizes", 0, MODEL, NO_LIMITS)[1]["message"]
+    sizes = whole(begun(AUTO, one).ask("sizes", 0, MODEL, NO_LIMITS)[1])
     assert (sizes[[T, 5 + T]] != 0).tolist() == [told] * 2
     assert sizes[5] == 300
     site, models = begun(WHOLE, all_of_them), (0, MODEL, MODEL, NO_RIDGE, NO_LIMITS)
     assert site.ask("filled", *models)[1]["count"] == there * told
-    sent = [site.ask("moments", *models)[1]["message"]]
-    sent.append(site.ask("times_scatter", *models, AXIS, CENTRE)[1]["message"][0])
+    sent = [whole(site.ask("moments", *models)[1])]
+    sent.append(whole(site.ask("times_scatter", *models, AXIS, CENTRE)[1])[0])
     rows = all_of_them[:there]
     expected = [*rows.sum(axis=0), there], (rows - CENTRE).T @ (rows - CENTRE)[:, T]
     for message, wanted in zip(sent, expected, strict=True):
@@ -575,7 +576,7 @@ def test_sums_over_fewer_entries_or_rows_than_the_owner_wants_are_zero(there):
 def test_within_the_rules_a_server_learns_how_many_entries_exceed_a_threshold():
     """Of each column, once a batch: what remains are sums of logarithms over many rows."""
     site, limits = begun(), limits_of(np.sort(SIZES)[-8:-6].mean())
-    told = [site.ask("sizes", 0, MODEL, by)[1]["message"] for by in (NO_LIMITS, limits)]
+    told = [whole(site.ask("sizes", 0, MODEL, by)[1]) for by in (NO_LIMITS, limits)]
     assert [len(message) for message in told] == [13] * 2
     assert (told[0] - told[1])[5 + T] == 7
 
@@ -585,7 +586,7 @@ def test_within_the_rules_a_server_learns_the_scatter_of_the_first_batch_without
     rows = RNG.standard_normal((300, 3)) @ RNG.standard_normal((3, 5))
     site = begun(rows=rows)
     asked = [site.ask("low_rank", 0, B, np.zeros(5)) for B in np.split(np.eye(5), [3])]
-    scatter = np.concatenate([arrays["message"] for _, arrays in asked])
+    scatter = np.concatenate([arrays["products"] for _, arrays in asked])
     assert np.linalg.norm(scatter - rows.T @ rows) < 0.02 * np.linalg.norm(rows.T @ rows)
 
 
@@ -784,7 +785,7 @@ def test_within_the_rules_a_server_learns_the_inner_products_of_rows():
     """Products with as many directions as a site has columns tell G = X X^T."""
     at = order_of_rows()
     site, keys = owner()
-    halves = [site.ask("times_columns", Array(keys), part)[1]["message"] for part in (U[:3], U[3:])]
+    halves = [whole(site.ask("times_columns", Array(keys), part)[1]) for part in (U[:3], U[3:])]
     UG = np.concatenate(halves)
     G = UG.T @ np.linalg.pinv(UG @ U.T, rcond=1e-10) @ UG
     np.testing.assert_allclose(G, (CENTRED @ CENTRED.T)[np.ix_(at, at)], atol=1e-7)

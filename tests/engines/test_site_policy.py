@@ -21,6 +21,7 @@ from engines.site_helpers import (
     made,
     sending,
     table,
+    whole,
 )
 from flwr.app import Array, ConfigRecord
 from sklearn.base import clone
@@ -216,7 +217,7 @@ def test_rounds_are_charged_when_they_are_asked_for_and_what_comes_again_costs_n
         ("variances", V),
     ):
         config, arrays = site.ask(kind, *arguments)
-        sent.append(arrays["message"])
+        sent.append(whole(arrays))
         shares.append(config["mu2"] / mu_of(1.0, 1e-5) ** 2)
     charged = [0.2, *[0.2 + 0.8 / 3] * 3, 0.2 + 1.6 / 3, 1.0]
     np.testing.assert_allclose(shares, charged)
@@ -362,8 +363,8 @@ def test_a_line_says_what_came_and_went(at, written, capsys):
     _, arrays = site.ask("times_scatter", V, MEAN, 1)
     *_, question, answer = lines(written)
     assert question["shapes"] == {"0": [3, 8], "1": [8], "2": []}
-    assert answer["shapes"] == {"message": [3, 8]}
-    data = Array(arrays["message"]).data
+    assert answer["shapes"] == {"products": [3, 8]}
+    data = Array(arrays["products"]).data
     assert answer["sha256"] == hashlib.sha256(data).hexdigest()
     assert answer["bytes"] == len(data)
     assert main(["audit", str(written)]) == 0
