@@ -10,7 +10,7 @@ inner products, so that its parts add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from .._validation.checks import check_at_most_features
 from .._validation.containers import check_names
 from ..communication import Federation
 from ..communication._topology import as_topology
-from ..rounds._queries import TimesScatter
 from ..summary import Subspace
 from ..vertical import (
     LeftVectorMerge,
@@ -46,7 +45,7 @@ from ..vertical._vertical_kernels import (
 )
 from ..vertical._vfedpca import Columns, Operator, Product, left_factor, local_power, period
 from . import _estimators as shared
-from ._estimators import fit_estimator, secure_work, site_work
+from ._estimators import fit_estimator, site_work
 from ._messages import Answer
 from ._questions import (
     BEGINNINGS,
@@ -302,8 +301,6 @@ def noted(fitted: Any, rounds: ColumnRounds) -> Any:
 _MOST_OF_A_ROW = 0.5
 # Directions of left vectors below this share of the largest are rounding errors.
 _DEPENDENT = 1e-9
-# What a site makes of left vectors.
-_PARTS = ("part", "scores", "mean", "scatter")
 
 
 # -------------------------------------------------------------------- VerticalFederatedPCA: a site
@@ -315,29 +312,55 @@ def centred(X: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((X - mean).T), mean
 
 
-def task_of_parts(estimator: Any, names: Collection[str] = _PARTS) -> dict[str, Task]:
-    """The last question: what orthonormal left vectors make of a site's columns, by these names.
+def tasks_of_parts(estimator: Any, secure: Any = None) -> dict[str, Task]:
+    """The last questions: what orthonormal left vectors make of a site's columns.
 
-    They are checked to be of many rows.
+    Scores add up; a part of the components is the site's own. Vectors are checked to be of many
+    rows, and are the same in both questions where a server sees both answers.
     """
 
-    def parts(site, X, U):
+    def checked(X, U):
         check_basis(U, len(X), min(estimator.n_components, len(X)))
         if np.square(U).sum(axis=0).max() > _MOST_OF_A_ROW:
             raise RefusedError("a row has more than half of its length in the span of the vectors")
-        rows, mean = centred(X, estimator.center)
-        part, scatter = U @ rows.T, np.einsum("ij,ij->", rows, rows)
-        found = {"part": part, "scores": part @ rows, "mean": mean, "scatter": [scatter]}
-        return {name: found[name] for name in names}
+        return centred(X, estimator.center)
 
-    return {"parts": Task(parts, reads=OF_ROWS, matched=True, once=True)}
+    def scores(site, X, U):
+        rows, _ = checked(X, U)
+        return {"products": U @ rows.T @ rows, "scatter": [np.einsum("ij,ij->", rows, rows)]}
+
+    def parts(site, X, U):
+        rows, mean = checked(X, U)
+        return {"part": U @ rows.T, "mean": mean}
+
+    given = () if secure else (Given("set of last vectors", lambda U: [U]),)
+    task = partial(Task, reads=OF_ROWS, matched=True, given=given)
+    last = task(scores, once=secure is None, grids=grids_of_sums)
+    return {"scores": last, "parts": task(parts, once=True)}
 
 
 @site_work.register
-def _(estimator: VerticalFederatedPCA) -> dict[str, Task]:
+def _(estimator: VerticalFederatedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
     refuse_topology(estimator)
-    asked = _tasks_of(estimator._method(), estimator.center, estimator.n_components)
-    return {"keys": Task(own_keys, reads=KEYS), **asked, **task_of_parts(estimator)}
+    method, center = estimator._method(), estimator.center
+    if secure and not isinstance(method, PowerRounds):
+        raise ValueError(
+            'method must be "power" with secure sums: the vectors of other methods do not add up, '
+            f"got {estimator.method!r}."
+        )
+    asked = _tasks_of(method, center, estimator.n_components)
+    first = first_of_columns(secure, lambda X: np.square(centred(X, center)[0]).sum())
+    return {**first, **asked, **tasks_of_parts(estimator, secure)}
+
+
+def first_of_columns(secure: Any, squares: Callable[[np.ndarray], float]) -> dict[str, Task]:
+    """What begins a fit over columns: keys, and of secure sums bounds of a sum of squares."""
+
+    def bounds(site, X):
+        return {BOUNDS: Bounds.of_numbers(len(X), len(X), 0.0, squares(X), X.dtype).vector}
+
+    keys = {"keys": Task(own_keys, reads=KEYS)}
+    return keys | ({"columns_bound": Task(bounds, reads=OF_ROWS, matched=True)} if secure else {})
 
 
 def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
@@ -359,7 +382,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
     task = partial(Task, reads=OF_ROWS, matched=True)
     if isinstance(method, PowerRounds):
         shared.refuse_channel(method.channel)
-        return {"times_columns": task(times_columns, method.n_rounds)}
+        return {"times_columns": task(times_columns, method.n_rounds, grids=grids_of_sums)}
     if isinstance(method, LeftVectorMerge):
         return {"left_vectors": task(left_vectors)}
     if isinstance(method, VFedPCA):
@@ -421,27 +444,24 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
-        """Ask all sites, for what is not known of their sums."""
+        """Ask all sites, for sums and for what is side by side."""
         U, widths = spanning(vectors), {c.label: c.n_columns for c in rounds.clients}
-        sums: dict[str, Any] = {}
-        if isinstance(rounds.sites, SecureSums):
-            sums["scores"] = rounds.sum(TimesScatter(U, np.zeros(U.shape[1])), [])
-            sums |= rounds.sites.sum("scatter", {"scatter": (1,)}, rounds.keys)
 
-        def read(answer: Answer) -> dict[str, np.ndarray]:
+        def check(answer: Answer, scores: np.ndarray, scatter: np.ndarray) -> None:
+            rounds.check(None, answer, scores, scatter)
+            if scatter < 0:
+                raise answer.refused(f"scatter={scatter[0]}, expected a sum of squares")
+
+        def read(answer: Answer) -> tuple[np.ndarray, np.ndarray]:
             d = widths.get(answer.site)
-            shapes = {"part": (len(U), d), "scores": U.shape, "mean": (d,), "scatter": (1,)}
-            asked = (name for name in shapes if name not in sums)
-            found = {name: answer.summand(name, shapes[name], LARGEST_NUMBER) for name in asked}
-            if "scatter" in found and found["scatter"] < 0:
-                raise answer.refused(f"scatter={found['scatter'][0]}, expected a sum of squares")
-            return found
+            part = answer.summand("part", (len(U), d), LARGEST_NUMBER)
+            return part, answer.summand("mean", (d,), LARGEST_NUMBER)
 
-        found = rounds.ask("parts", read, U)
-        sums = sums or {name: sum(part[name] for part in found) for name in ("scores", "scatter")}
-        V = np.concatenate([part["part"] for part in found], axis=1)
-        mean = np.concatenate([part["mean"] for part in found])
-        return cls(U, V, sums["scores"], mean, max(float(sums["scatter"][0]), 0.0))
+        shapes = {"products": U.shape, "scatter": (1,)}
+        sums, _ = rounds.sites.added("scores", shapes, (rounds.keys, U), check)
+        parts, means = zip(*rounds.ask("parts", read, U), strict=True)
+        scatter = max(float(sums["scatter"][0]), 0.0)
+        return cls(U, np.hstack(parts), sums["products"], np.concatenate(means), scatter)
 
 
 def spanning(vectors: np.ndarray) -> np.ndarray:
@@ -451,55 +471,27 @@ def spanning(vectors: np.ndarray) -> np.ndarray:
     return W[sizes > _DEPENDENT * sizes[0]] if sizes[0] else np.full((1, n), n**-0.5)
 
 
-# -------------------------------------------------------------------- secure sums
-
-
-@secure_work.register
-def _(estimator: VerticalFederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
-    if not isinstance(method := estimator._method(), PowerRounds):
-        raise ValueError(
-            'method must be "power" with secure sums: the vectors of other methods do not add up, '
-            f"got {estimator.method!r}."
-        )
-    plain, center = site_work(estimator)["times_columns"], estimator.center
-
-    def squares(X):
-        return np.square(centred(X, center)[0]).sum()
-
-    def scatter(site, X):
-        return {"scatter": np.array([squares(X)])}
-
-    return {
-        **keys_and_bounds(squares),
-        # one more than the rounds, for the scores
-        "times_columns": replace(plain, times=method.n_rounds + 1, grids=grids_of_sums),
-        "scatter": Task(scatter, reads=OF_ROWS, matched=True, grids=grids_of_sums),
-        **task_of_parts(estimator, ("part", "mean")),
-    }
-
-
-def keys_and_bounds(squares: Callable[[np.ndarray], float]) -> dict[str, Task]:
-    """What begins secure sums over columns: keys, and bounds of a sum of squares of a site's."""
-
-    def bounds(site, X):
-        return {BOUNDS: Bounds.of_numbers(len(X), len(X), 0.0, squares(X), X.dtype).vector}
-
-    return {
-        "keys": Task(own_keys, reads=KEYS),
-        "columns_bound": Task(bounds, reads=OF_ROWS, matched=True),
-    }
-
-
 # ------------------------------------------------------------ VerticalFederatedKernelPCA: a site
 
 
 @site_work.register
-def _(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+def _(
+    estimator: VerticalFederatedKernelPCA, secure: SecureAggregation | None = None
+) -> dict[str, Task]:
     refuse_topology(estimator)
     estimator._check_parameters()
+    if secure:
+        why = ": the vectors of the sites' own kernels do not add up"
+        shared.check_needed(estimator, "aggregation", "exact", why)
+        why = ": a combination of columns is the sites' parts side by side, which is no sum"
+        shared.check_needed(estimator, "projection", "samples", why)
+
+    def squares(X):
+        return np.square(client_of(estimator, X, np.arange(len(X)), X.shape[1]).rows).sum()
+
     asked = _exact(estimator) if estimator.aggregation == "exact" else _agreed(estimator)
-    parts = task_of_parts(estimator) if estimator.projection == "features" else {}
-    return {"keys": Task(own_keys, reads=KEYS), **asked, **parts}
+    parts = tasks_of_parts(estimator) if estimator.projection == "features" else {}
+    return {**first_of_columns(secure, squares), **asked, **parts}
 
 
 def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
@@ -514,7 +506,11 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
         client = client_of(estimator, X, landmarks.astype(np.intp), X.shape[1])
         return {"part": client.part(None if m == n else X)}
 
-    return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True)}
+    def grids(bounds):
+        # |x - y|^2 <= 2 |x|^2 + 2 |y|^2, both of which are in the scatter
+        return {"part": Grid(int(bounds.scatter[0]) + 1)}
+
+    return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True, grids=grids)}
 
 
 def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
@@ -599,24 +595,3 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
     if estimator.projection != "features":
         estimator._scorer = ScoresAtSites()
     return noted(estimator, rounds)
-
-
-# -------------------------------------------------------------------- secure sums
-
-
-@secure_work.register
-def _(estimator: VerticalFederatedKernelPCA, secure: SecureAggregation) -> dict[str, Task]:
-    why = ": the vectors of the sites' own kernels do not add up"
-    shared.check_needed(estimator, "aggregation", "exact", why)
-    why = ": a combination of columns is the sites' parts side by side, which is no sum"
-    shared.check_needed(estimator, "projection", "samples", why)
-
-    def squares(X):
-        return np.square(client_of(estimator, X, np.arange(len(X)), X.shape[1]).rows).sum()
-
-    def grids(bounds):
-        # |x - y|^2 <= 2 |x|^2 + 2 |y|^2, both of which are in the scatter
-        return {"part": Grid(int(bounds.scatter[0]) + 1)}
-
-    part = site_work(estimator)["kernel_part"]
-    return {**keys_and_bounds(squares), "kernel_part": replace(part, grids=grids)}

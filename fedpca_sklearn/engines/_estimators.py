@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, singledispatch
+from inspect import signature
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ from ._sites import SecureSums, Shapes, Sites
 
 
 @singledispatch
-def site_work(estimator: Any) -> dict[str, Task]:
+def site_work(estimator: Any, secure: SecureAggregation | None = None) -> dict[str, Task]:
     """What a site does about each kind of question, for the class of an estimator.
 
     ``@site_work.register`` adds a function for another class; of others it is what their method
@@ -51,16 +52,24 @@ def site_work(estimator: Any) -> dict[str, Task]:
     ----------
     estimator : object
         As the site or the server was given it; an error where it cannot be fitted over a network.
+    secure : SecureAggregation or None, default=None
+        By secure sums; functions without this parameter are of estimators that have none.
 
     Returns
     -------
     tasks : dict of str to Task
-        By kind of question; the first kind begins a fit.
+        By kind of question; the first kind begins a fit. By secure sums tasks that announce
+        `Bounds`, and those without ``grids``, are answered openly.
     """
-    tasks = getattr(estimator, "site_tasks", None)
-    if tasks is None:
+    tasks: dict[str, Task] = getattr(estimator, "site_tasks", dict)()
+    if secure is None and not hasattr(estimator, "site_tasks"):
         raise _unknown(site_work, estimator)
-    return tasks()
+    noisy = getattr(estimator, "mechanism", None) is not None  # which no task of others adds
+    if secure is None:
+        return tasks
+    if not tasks or noisy or any(task.bound is None for task in tasks.values()):
+        raise _unsummed(estimator)
+    return {kind: replace(task, begins=False) for kind, task in tasks.items()}
 
 
 @singledispatch
@@ -250,24 +259,14 @@ _LARGEST = 250
 _TOLD = 1e4
 
 
-@singledispatch
-def secure_work(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
-    """What a site adds up to the sums of a fit, by kind of question; `site_work` for secure sums.
-
-    The first question is answered openly, with the `Bounds` of the site's rows; the others are
-    added up by tasks with ``grids``, whose works return arrays by name.
-    """
-    tasks = site_work(estimator) if hasattr(estimator, "site_tasks") else {}
-    noisy = getattr(estimator, "mechanism", None) is not None  # which no task of others adds
-    if not tasks or noisy or any(task.bound is None for task in tasks.values()):
-        raise TypeError(
-            "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
-            "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
-            "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
-            f"that have a bound each and no mechanism, got {type(estimator).__name__}."
-        )
-    summed = {kind: replace(task, begins=False) for kind, task in tasks.items()}
-    return {"bounds": OF_BOUNDS, **summed}
+def _unsummed(estimator: Any) -> TypeError:
+    """Error that names the estimators that have secure sums."""
+    return TypeError(
+        "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
+        "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
+        "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
+        f"that have a bound each and no mechanism, got {type(estimator).__name__}."
+    )
 
 
 def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> None:
@@ -283,7 +282,11 @@ def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, 
         return site_work(estimator)
     from . import _secure_sum  # noqa: F401  an optional dependency
 
-    return secure_work(estimator, secure)
+    if "secure" not in signature(site_work.dispatch(type(estimator))).parameters:
+        raise _unsummed(estimator)
+    tasks = site_work(estimator, secure)
+    openly = {"bounds", "batch", "columns_bound"} & tasks.keys()  # which announce bounds
+    return tasks if openly else {"bounds": task_of_bounds(), **tasks}
 
 
 # -------------------------------------------------------------------- first and second moments
@@ -302,9 +305,6 @@ def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> T
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
     return Task(bounds, reads=MOMENTS, **task)
-
-
-OF_BOUNDS = task_of_bounds()
 
 
 def task_of_totals(**task: Any) -> Task:
@@ -336,7 +336,6 @@ def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, 
 
 def work_of_second_moments(estimator: Any) -> dict[str, Task]:
     """What a site adds up to the second moments of all rows."""
-    site_work(estimator)  # refuses what cannot be fitted over a network
     second = Task(_second_moments, fixed=0, reads=MOMENTS, grids=grids_of_second_moments)
     return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
 

@@ -56,7 +56,7 @@ from ..summary._refinement import certificate_of_summary, products_of
 from ..summary._triangle import Triangle, subspace_of, triangle_of_rows
 from . import _estimators as shared
 from . import _private
-from ._estimators import fit_estimator, partial_fit_estimator, secure_work, site_work
+from ._estimators import fit_estimator, partial_fit_estimator, site_work
 from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
 from ._questions import MOMENTS, RefusedError, Task, are_few, check_basis, check_mean
@@ -71,7 +71,9 @@ _SAME = 1e-4
 
 
 @site_work.register
-def _(estimator: FederatedPCA) -> dict[str, Task]:
+def _(estimator: FederatedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+    if secure:
+        return _moments_of_site(estimator, secure)
     if estimator.mechanism is not None:
         return _private.private_summaries(estimator)
 
@@ -154,7 +156,15 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
 
 
 @site_work.register
-def _(estimator: TruncatedDistributedPCA) -> dict[str, Task]:
+def _(
+    estimator: TruncatedDistributedPCA, secure: SecureAggregation | None = None
+) -> dict[str, Task]:
+    if secure:
+        raise ValueError(
+            "TruncatedDistributedPCA has no secure sums: summaries that sites have cut do not add "
+            "up. DistributedPCA is exact, and its sums do."
+        )
+
     def summary(site, X, *, weight):
         found = local_message(site, X, weight, estimator.local_threshold)
         return shared.value_sent("summary", found, X, weight)
@@ -248,8 +258,8 @@ def _check_rows(
 # -------------------------------------------------------------------- secure sums
 
 
-@secure_work.register
-def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+    """What a site adds up to secure sums."""
     if estimator.mechanism is not None:
         return _private.private_second_moments(estimator, secure)
     for name in ("estimator", "merge"):
@@ -257,8 +267,8 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
         shared.check_needed(estimator, name, None, why)
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure)
-    tasks, plain = shared.work_of_second_moments(estimator), site_work(estimator).get("products")
-    if plain is None or adjusts(estimator):  # of few features, where no round is needed
+    tasks, products = shared.work_of_second_moments(estimator), refinement_tasks(estimator)
+    if not products or adjusts(estimator):  # of few features, where no round is needed
         return tasks
 
     def scatter(site, own, mean):
@@ -266,7 +276,7 @@ def _(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
         return {"scatter": np.array([own.scatter_about(mean)])}
 
     about = Task(scatter, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**tasks, "scatter": about, "products": plain}
+    return {**tasks, "scatter": about, **products}
 
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
@@ -326,21 +336,15 @@ def _refined(
     return fitted
 
 
-@secure_work.register
-def _(estimator: TruncatedDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
-    raise ValueError(
-        "TruncatedDistributedPCA has no secure sums: summaries that sites have cut do not add up. "
-        "DistributedPCA is exact, and its sums do."
-    )
-
-
 # -------------------------------------------------------------------- DistributedPCA
 
 
 @site_work.register
-def _(estimator: DistributedPCA) -> dict[str, Task]:
+def _(estimator: DistributedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
     if estimator.missing is not None:
-        return pair_tasks()
+        return missing_by_sums(estimator, secure) if secure else pair_tasks()
+    if secure:
+        return shared.work_of_second_moments(estimator)
 
     def factor(site, X, *, weight):
         t = triangle_of_rows(X, weight)
@@ -397,20 +401,22 @@ def _triangle(answer: Answer) -> tuple[Triangle, int, np.dtype]:
     return Triangle(factor, mean, rest, float(count), there), n_rows, answer.dtype
 
 
-@secure_work.register
-def _(estimator: DistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
-    if estimator.missing is not None:
-        return missing_by_sums(estimator, secure)
-    return shared.work_of_second_moments(estimator)
-
-
 # -------------------------------------------------------------------- FederatedScaler
 
 
 @site_work.register
-def _(estimator: FederatedScaler) -> dict[str, Task]:
+def _(estimator: FederatedScaler, secure: SecureAggregation | None = None) -> dict[str, Task]:
     if estimator.mechanism is not None:
-        return _private.private_scales(estimator.mechanism)
+        return _private.private_scales(estimator.mechanism, secure)
+
+    def squares(site, own, mean):
+        check_mean(mean, len(own.mean), True)
+        rest, n = own.deviation(mean), own.n_samples
+        return {"scatter": own.column_scatter + rest**2 / n, "rest": rest, "count": np.array([n])}
+
+    if secure:
+        task = Task(squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
+        return {**shared.tasks_of_moments(by_column=True), "squares": task}
 
     def moments(site, X, *, weight, min_rows):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -460,20 +466,6 @@ def _moments_received(answer: Answer) -> ColumnMoments:
     return found
 
 
-@secure_work.register
-def _(estimator: FederatedScaler, secure: SecureAggregation) -> dict[str, Task]:
-    if estimator.mechanism is not None:
-        return _private.private_scales(estimator.mechanism, secure)
-
-    def squares(site, own, mean):
-        check_mean(mean, len(own.mean), True)
-        rest, n = own.deviation(mean), own.n_samples
-        return {"scatter": own.column_scatter + rest**2 / n, "rest": rest, "count": np.array([n])}
-
-    task = Task(squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**shared.tasks_of_moments(by_column=True), "squares": task}
-
-
 def _moments_of_sums(sums: SecureSums) -> ColumnMoments:
     mean, _ = moments_by_sum(shared.Rounds(sums), [])
     shapes = {"scatter": mean.shape, "rest": mean.shape, "count": (1,)}
@@ -491,7 +483,9 @@ _LEAST = 1e-12
 
 
 @site_work.register
-def _(estimator: OnlineDistributedPCA) -> dict[str, Task]:
+def _(estimator: OnlineDistributedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+    if secure:
+        return _spaces_of_site(estimator)
     size, center, measured = estimator._size, estimator.center, estimator.variances == "measured"
 
     def space(site, X, *, weight):
@@ -563,8 +557,8 @@ def _measured(
 # -------------------------------------------------------------------- secure sums
 
 
-@secure_work.register
-def _(estimator: OnlineDistributedPCA, secure: SecureAggregation) -> dict[str, Task]:
+def _spaces_of_site(estimator: OnlineDistributedPCA) -> dict[str, Task]:
+    """What a site adds up to secure sums."""
     center = estimator.center
     why = ": summaries that sites have cut do not add up"
     shared.check_needed(estimator, "variances", "measured", why)

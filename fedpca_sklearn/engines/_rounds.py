@@ -29,7 +29,7 @@ from ..rounds._queries import (
     parted,
 )
 from . import _estimators as shared
-from ._estimators import fit_estimator, secure_work, site_work
+from ._estimators import fit_estimator, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import PRODUCTS, Releases, private_rounds, shown
 from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
@@ -103,11 +103,11 @@ def of_query(
 
 
 @site_work.register
-def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
+def _(estimator: FederatedPowerPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
     shared.refuse_channel(estimator.channel)
 
     if estimator.mechanism is not None:
-        return private_rounds(estimator)
+        return private_rounds(estimator, secure)
 
     def rank(d):
         return estimator.n_components or d
@@ -123,15 +123,10 @@ def _(estimator: FederatedPowerPCA) -> dict[str, Task]:
     }
 
 
-@secure_work.register
-def _(estimator: FederatedPowerPCA, secure: SecureAggregation) -> dict[str, Task]:
-    if estimator.mechanism is not None:
-        return private_rounds(estimator, secure)
-    return {"bounds": shared.OF_BOUNDS, **site_work(estimator)}
-
-
 @site_work.register
-def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
+def _(
+    estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation | None = None
+) -> dict[str, Task]:
     shared.refuse_channel(estimator.channel)
 
     def rank(d):
@@ -146,7 +141,7 @@ def _(estimator: FederatedHeteroscedasticPCA) -> dict[str, Task]:
         "moments": of(Moments),
         "scatter": of(Scatter),
         **weighted,
-        "scores": scores(estimator),
+        "scores": scores(estimator, secure and _scores),
         "times_scatter": of(TimesScatter),
         # the factors, and what a product adds to them
         "variances": of(Variances, rank=lambda d: 2 * rank(d)),
@@ -185,12 +180,6 @@ def _scores(bounds: Bounds) -> Grids:
     by = {"left": _LEFT, "right": _RIGHT, "distances": _INVERSE}
     grids = {name: products.wider(more) for name, more in by.items()}
     return {**grids, "covariance": count.wider(_INVERSE), "logs": count.wider(d + _LOG)}
-
-
-@secure_work.register
-def _(estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation) -> dict[str, Task]:
-    added = {"scores": scores(estimator, _scores)}
-    return {"bounds": shared.OF_BOUNDS, **site_work(estimator), **added}
 
 
 # -------------------------------------------------------------------- rounds at the server

@@ -42,7 +42,7 @@ from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import known_thresholds
 from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
-from ._estimators import Rounds, partial_fit_estimator, refuse_channel, secure_work, site_work
+from ._estimators import Rounds, partial_fit_estimator, refuse_channel, site_work
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns, dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, SecureAggregation
@@ -198,7 +198,9 @@ def moments_of(rows: np.ndarray) -> RowMoments:
 
 
 @site_work.register
-def _(tracker: FederatedSubspaceTracker) -> dict[str, Task]:
+def _(
+    tracker: FederatedSubspaceTracker, secure: SecureAggregation | None = None
+) -> dict[str, Task]:
     refuse_channel(tracker.channel)
     updates, rounds = tracker.n_iter + 1, max(tracker.n_rounds, tracker._first_rounds)
 
@@ -524,8 +526,3 @@ def _grids_of_batch(bounds: Bounds) -> Grids:
         **dict.fromkeys(("total", "sum"), total),
         **dict.fromkeys(("products", "scatter", "squares", "residual", "square"), squares),
     }
-
-
-@secure_work.register
-def _(tracker: FederatedSubspaceTracker, secure: SecureAggregation) -> dict[str, Task]:
-    return site_work(tracker)

@@ -132,6 +132,7 @@ auto | filled | batch=0, model=MODEL, other=MODEL, ridge=RIDGE, thresholds=ONES
 fill | filled | fill=FILL, sums=SUMS
 owner | times_columns | keys=Array(K), basis=W
 owner | parts | keys=Array(K), basis=W
+owner | scores | keys=Array(K), basis=W
 kernel | kernel_part | keys=Array(K), landmarks=np.arange(12)
 agreed | period | keys=Array(K), deflated=NO40, agreed=NO40, start=W[0]
 kernels | period | keys=Array(K), deflated=NO40, agreed=NO40, start=W[0], columns=6.0
@@ -227,6 +228,7 @@ owner parts | Array(K), np.eye(40)[:3] | a row has more than half of its length 
 owner parts | Array(K), np.eye(40)[:1] * 0.8 + np.eye(40)[1:2] * 0.6 | a row has more than half
 owner parts | Array(K), (np.eye(40)[:1] + [[1], [-1]] * np.eye(40)[1]) / np.sqrt(2) |\
  a row has more than half
+owner scores | Array(K), np.eye(40)[:1] | a row has more than half of its length in the span
 owner of few keys | () | fewer
 owner without keys parts | Array(K), W | rows without keys cannot be matched
 weighing owner keys | () | the estimator takes no sample_weight
@@ -304,7 +306,7 @@ def test_an_argument_that_no_honest_server_sends_is_refused_without_a_product(
         if role in tried:
             continue
         tried.add(role)
-        site.context.run_id += role in PINNED or kind == "parts"
+        site.context.run_id += role in PINNED or kind in ("scores", "parts")
         assert first is None or ask_first(site, first)
         assert site.answers(kind, *asked.values()), (role, code)
     assert tried
@@ -371,6 +373,7 @@ tracker | moments | 0, MODEL, MODEL, RIDGE, NONE | 2
 tracker | variances | 0, MODEL, MODEL, RIDGE, NONE, TV, MODEL[0] | 2
 auto | sizes | 0, MODEL, ONES | 2
 owner | times_columns | Array(K), W | 4
+owner | scores | Array(K), W | 1
 owner | parts | Array(K), W | 1
 agreed | period | Array(K), NO40, NO40, W[0] | 4
 """)

@@ -290,7 +290,7 @@ FederatedSubspaceTracker(2, batch_size=60, n_rounds=1, init=FirstSubspace(n_roun
  observed low_rank filled misfits moments times_scatter variances
 VerticalFederatedPCA(2, method=PowerRounds(n_rounds=1), random_state=0) |\
  {"keys": {"keys", "salt", "columns"}, "columns_bound": {"bounds"}, "parts": {"part", "mean"}} |\
- times_columns scatter
+ times_columns scores
 """)
 
 

@@ -733,6 +733,11 @@ def test_no_two_questions_of_a_run_add_up_to_a_row():
     more = "more than 1 questions of the kind 'parts'"
     assert_refused(site, "parts", Array(keys), 0.6 * e[None] - 0.8 * w, why=more)
     assert_refused(site, "keys", why="a run does not begin again after 'parts'")
+    site, keys = owner()
+    assert site.answers("scores", Array(keys), 0.6 * e[None] + 0.8 * w)
+    more = "a run has one set of last vectors in all its beginnings, got another"
+    assert_refused(site, "parts", Array(keys), 0.6 * e[None] - 0.8 * w, why=more)
+    assert_refused(site, "keys", why="a run does not begin again after 'parts'")
 
 
 @pytest.mark.parametrize(
