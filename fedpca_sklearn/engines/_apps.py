@@ -27,7 +27,16 @@ from ._estimators import (
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
-from ._questions import MOMENTS, RUN, AskedRows, Question, RefusedError, Task, asked, asked_rows
+from ._questions import (
+    MOMENTS,
+    RUN,
+    AskedRows,
+    Question,
+    RefusedError,
+    Task,
+    asked,
+    asked_rows,
+)
 from ._secure import SecureAggregation
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import SecureSums, Sites
@@ -64,6 +73,7 @@ class SiteApp:
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._sums: Any = None
         self._steps = dict[str, Callable]()
+        self._restarts = None if secure is None else secure.restarts
         if secure is not None:
             from ._secure_sum import SiteSums  # whose keys need an optional dependency
 
@@ -113,7 +123,7 @@ class SiteApp:
         if kind in self._steps:
             sealed = self._steps[kind](message, context)
         elif kind in self._tasks:
-            task, question = self._tasks[kind], asked(message, context, self._tasks)
+            task, question = self._tasks[kind], asked(message, context, self._tasks, self._restarts)
             rows = self._rows(task, question, context)
             found = rows.answer(task, who, question.arguments)
             context.state[RUN] |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}

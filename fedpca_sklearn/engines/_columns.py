@@ -48,9 +48,9 @@ from . import _estimators as shared
 from ._estimators import fit_estimator, site_work
 from ._messages import Answer
 from ._questions import (
-    BEGINNINGS,
     KEY_BYTES,
     MARK_BYTES,
+    RESTARTS,
     Given,
     RefusedError,
     Task,
@@ -533,7 +533,7 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
         return {"energies": energies_of(site, whole(X, n_columns), vectors.T, ones, center)[1]}
 
     # it says what a kernel is, and changes with the sites only
-    given = (Given("numbers of all columns", lambda *arguments: arguments[-1:], BEGINNINGS),)
+    given = (Given("numbers of all columns", lambda *arguments: arguments[-1:], 1 + RESTARTS),)
     task = partial(Task, reads=OF_ROWS, matched=True, given=given)
     return {"period": task(period, rank * method.n_rounds), "energies": task(energies)}
 

@@ -27,12 +27,13 @@ from .._validation.containers import as_rows, composed
 from ._messages import OVER, BadMessageError, Context, Message, digest_of_arrays, read_array
 from ._site_policy import RefusedError, Site
 
-# Times that a run may begin: once, and again where the server lost another site.
-BEGINNINGS = 3
+# Times that a run may begin again, where the server lost another site.
+RESTARTS = 2
 # What a task reads that is handed moments of the rows, not the rows.
 MOMENTS = "moments"
-# Records of the site's own state, kept between the messages of a run.
-RUN, ASKED = "fedpca_sklearn", "fedpca_sklearn.asked"
+# Record of the site's own state, kept between the messages of a run, and how names in it begin of
+# what is forgotten where it begins again.
+RUN, UNTIL_THEN = "fedpca_sklearn", ("asked ", "fixed ")
 
 
 class Given(NamedTuple):
@@ -159,12 +160,14 @@ class Question(NamedTuple):
     keys: np.ndarray | None = None
 
 
-def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Question:
+def asked(
+    message: Message, context: Context, tasks: dict[str, Task], restarts: int | None = None
+) -> Question:
     """Read and count a question."""
     kind, sent = message.kind, message.arrays
     task, batch, keys = tasks[kind], None, None
     if not task.batches:
-        count_question(context, tasks, kind)
+        count_question(context, tasks, kind, restarts)
     n = len(taken_by(task.work)[0]) + task.batches + task.matched
     if set(sent) != set(map(str, range(n))):
         raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
@@ -179,7 +182,7 @@ def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Questio
         if number.shape or not 0 <= number < 2**53 or number != number // 1:
             raise RefusedError("the number of a batch must be a whole number")
         batch = int(number)
-        count_question(context, tasks, kind, batch)
+        count_question(context, tasks, kind, restarts, batch)
     if task.matched:
         keys, *arguments = arguments
         take(context, "run", _KEYS, [keys])
@@ -194,7 +197,7 @@ def asked(message: Message, context: Context, tasks: dict[str, Task]) -> Questio
 
 
 def count_question(
-    context: Context, tasks: dict[str, Task], kind: str, batch: int | None = None
+    context: Context, tasks: dict[str, Task], kind: str, restarts: Any, batch: int | None = None
 ) -> None:
     """Count a question before the site works; some kinds begin a new fit, or a new batch.
 
@@ -204,31 +207,34 @@ def count_question(
         If the run has used up its questions of this kind, or its beginnings, or if a batch is asked
         for out of turn.
     """
-    run, asked = dict(context.state.get(RUN, {})), dict(context.state.get(ASKED, {}))
+    run = dict(context.state.get(RUN, {}))
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
-        run, asked = {"id": str(context.run_id)}, {}
-    task, last = tasks[kind], run.get("number")
+        run = {"id": str(context.run_id)}
+    task, last, first = tasks[kind], run.get("number"), next(iter(tasks))
     if batch is not None and task.begins and (last is None or batch == last + 1):
         run = {name: kept for name, kept in run.items() if not name.startswith("given batch ")}
         run |= {"number": batch, "batch": 0}  # a run starts with any batch
     elif batch not in (None, last):
         raise RefusedError(f"batch {batch} is out of turn, the last one was {last}")
-    if task.begins or kind == next(iter(tasks)):
+    what = "run" if batch is None else "batch"
+    if task.begins or kind == first:
         if "ended" in run:
             raise RefusedError(f"a run does not begin again after {run['ended']!r}")
-        what = "run" if batch is None else "batch"
-        if run.get(what, 0) == BEGINNINGS:
-            raise RefusedError(f"a {what} begins at most {BEGINNINGS} times")
+        most = RESTARTS if restarts is None else restarts
+        if run.get(what, 0) > most:
+            raise RefusedError(f"a {what} begins again at most {most} times")
         run[what] = run.get(what, 0) + 1
-        run = {name: value for name, value in run.items() if not name.startswith("fixed ")}
-        asked = {}
-    elif batch is None and task.fixed is not None:
-        run.setdefault("run", 1)  # what is asked before a beginning is asked of one
+        run = {name: value for name, value in run.items() if not name.startswith(UNTIL_THEN)}
+    elif restarts is None:
+        run.setdefault(what, 1)  # what is asked before a beginning is asked of one
+    elif not run.get(what):
+        text = f"this site takes part in secure sums only, a {what} of which begins with {first!r}"
+        raise RefusedError(text)
     if task.once:
         run["ended"] = kind
-    asked[kind] = asked.get(kind, 0) + 1
-    context.state[RUN], context.state[ASKED] = run, asked
-    if asked[kind] > task.times:
+    run[f"asked {kind}"] = n_asked = run.get(f"asked {kind}", 0) + 1
+    context.state[RUN] = run
+    if n_asked > task.times:
         raise RefusedError(f"more than {task.times} questions of the kind {kind!r}")
 
 

@@ -32,7 +32,7 @@ from . import _estimators as shared
 from ._estimators import fit_estimator, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import PRODUCTS, Releases, private_rounds, shown
-from ._questions import ASKED, MOMENTS, RefusedError, Task, check_basis, check_mean
+from ._questions import MOMENTS, RUN, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._site_policy import Site
 from ._sites import Shapes, Sites
@@ -157,10 +157,10 @@ def scores(estimator: FederatedHeteroscedasticPCA, grids: Any = None) -> Task:
 
     def answer(query, own, who):
         state = who.context.state
-        asked, kept = state[ASKED], dict(state.get(_KEPT, {}))
+        kept = dict(state.get(_KEPT, {}))
         of = digest_of_arrays(map(np.asarray, query.arguments))
         before = 0.0  # of the first question of a fit
-        if asked["scores"] > 1 and kept:  # a question before may have been refused
+        if state[RUN]["asked scores"] > 1 and kept:  # a question before may have been refused
             before = kept["before" if kept["of"] == of else "now"]
         found, now = query.sums(own, before or None)
         state[_KEPT] = {"of": of, "before": before, "now": float(now)}

@@ -15,7 +15,7 @@ from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
 from ..communication import _channel as channel
 from ._messages import Answer, too_large
-from ._questions import BEGINNINGS, RefusedError, Task
+from ._questions import RESTARTS, RefusedError, Task
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class SecureAggregation:
     threshold: int = 3
     bits: int = channel.DEFAULT_BITS
     scale: float | None = None
-    restarts: int = BEGINNINGS - 1
+    restarts: int = RESTARTS
     identity: Callable[[Any], tuple[bytes, Sequence[bytes]]] | None = None
 
     def __post_init__(self) -> None:
         for name, *range_ in (
             ("threshold", 2, 2**31 - 1),
             ("bits", channel.FEWEST_BITS, channel.MOST_BITS),
-            ("restarts", 0, BEGINNINGS - 1),
+            ("restarts", 0, RESTARTS),
         ):  # integers of Python, as messages and files take them
             object.__setattr__(self, name, check_integer(name, getattr(self, name), *range_))
         if self.identity is not None and not callable(self.identity):

@@ -1,7 +1,8 @@
 """One secure sum: what a site does about its questions, and how the server puts them.
 
-Keys, shares, masked numbers, and what takes off the masks of others. Key agreement, shares and
-encryption are Flower's; masks are AES of the library cryptography, on which Flower depends.
+Keys, shares, masked numbers, and what takes off the masks of others. Shares of secrets are
+Flower's; key agreement, encryption and masks are of the library cryptography, on which Flower
+depends.
 """
 
 from __future__ import annotations
@@ -14,28 +15,17 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.fernet import InvalidToken
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
-from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
-    decrypt,
-    encrypt,
-    generate_shared_key,
-)
-from flwr.common.secure_aggregation.secaggplus_utils import (
-    share_keys_plaintext_concat,
-    share_keys_plaintext_separate,
-)
 from flwr.supercore.primitives.asymmetric import (
     bytes_to_private_key,
     bytes_to_public_key,
-    generate_key_pairs,
-    private_key_to_bytes,
-    public_key_to_bytes,
     sign_message,
     verify_signature,
 )
@@ -48,10 +38,11 @@ from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation, gr
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
 N_ZEROS = 1
-# Records of the site's own state: secrets and peers of the sum that goes on; how many fits have
-# begun, and the sites of the last one. A process that is started for a message finds there what an
-# earlier one knew.
-_SUM, _FITS = "fedpca_sklearn.sum", "fedpca_sklearn.sums_begun"
+# Record of the site's own state: secrets and peers of the sum that goes on. A process that is
+# started for a message finds there what an earlier one knew.
+_SUM = "fedpca_sklearn.sum"
+# What is kept of a fit until it begins again.
+_BOUNDS, _SITES = "fixed bounds", "fixed sites"
 
 
 def session_of(threshold: int, *lists: Sequence[bytes]) -> bytes:
@@ -84,19 +75,14 @@ class SiteSums:
     def sent(self, message: Message, context: Context, numbers: dict) -> dict[str, np.ndarray]:
         """Arrays that are sent in answer to a question, in place of the numbers of its task."""
         task = self.tasks[message.kind]
-        if task.grids is task.bound is None:
-            return self._open(message.kind, context, numbers)
-        return {"masked": self._masked(message, context, numbers)}
-
-    def _open(self, kind: str, context: Context, numbers: dict) -> dict:
-        """What was asked for, as it is; bounds hold for all sums until the fit begins again."""
-        self._check_restarts(context, kind)
+        if task.grids is not None or task.bound is not None:
+            return {"masked": self._masked(message, context, numbers)}
         if BOUNDS not in numbers:
             return numbers
-        vector = numbers[BOUNDS]
+        vector = numbers[BOUNDS]  # which hold for all sums until the fit begins again
         if self.secure.scale is not None:
             vector = Bounds.read(vector).within(self.secure.scale).vector
-        context.state[_FITS] = {**context.state[_FITS], "bounds": vector.tobytes()}
+        context.state[RUN][_BOUNDS] = vector.tobytes()
         return {**numbers, BOUNDS: vector}
 
     def _keys(self, message: Message, context: Context) -> dict[str, Any]:
@@ -151,7 +137,6 @@ class SiteSums:
     def _masked(self, message: Message, context: Context, numbers: dict) -> np.ndarray:
         """The numbers that were asked for, masked."""
         own, kind, arguments = _taken(context, "masked"), message.kind, message.arrays
-        self._check_restarts(context, kind)
         if OVER in numbers:
             raise RefusedError("the site has no such batch")
         at, keys, others = own["at"], own["mask_keys"], self._signers(own, message, context)
@@ -178,20 +163,6 @@ class SiteSums:
         _keep(context, UNMASK, at=at, threshold=own["threshold"], signers=others, **shares)
         return integers
 
-    def _check_restarts(self, context: Context, kind: str) -> None:
-        """Raise if a fit has not begun, or begins once more than the owner of the site allows."""
-        fits, first = context.state.get(_FITS, {}), next(iter(self.tasks))
-        # each batch is a fit of its own
-        run = f"{context.run_id} {context.state[RUN].get('number', '')}"
-        begun = fits["begun"] if fits.get("run") == run else 0
-        if kind != first:
-            if not begun:
-                raise RefusedError(f"a fit begins with {first!r}")
-            return
-        context.state[_FITS] = {"run": run, "begun": begun + 1}
-        if begun > self.secure.restarts:
-            raise RefusedError(f"a fit begins again at most {self.secure.restarts} times")
-
     def _signers(self, own: dict[str, Any], message: Message, context: Context) -> list[bytes]:
         """Who the other sites are, by place; an empty list where nobody is known."""
         if self.secure.identity is None:
@@ -217,10 +188,9 @@ class SiteSums:
         if at not in sent or len(sent) < threshold:
             raise RefusedError(f"this site and {threshold - 1} others must have sent numbers")
         if own["signers"]:
-            sites, fits = sorted(own["signers"][i] for i in sent), context.state[_FITS]
-            if fits.get("sites", sites) != sites:  # the difference would be a site's
+            sites = sorted(own["signers"][i] for i in sent)
+            if context.state[RUN].setdefault(_SITES, sites) != sites:  # which would tell a site's
                 raise RefusedError("a sum is over other sites than the fit began with")
-            context.state[_FITS] = {**fits, "sites": sites}
         shares = [own["seed_shares" if i in sent else "key_shares"][i] for i in range(n)]
         return {"shares": shares, **self._keys(message, context)}
 
@@ -242,7 +212,7 @@ def _opened_boxes(own: dict[str, Any], message: Message) -> tuple[list[bytes], l
 
 def _common_bounds(context: Context, bounds: list[bytes], at: int, n: int) -> Bounds:
     """The largest of the bounds that n sites have announced, this one its own."""
-    if len(bounds) != n or bounds[at] != context.state.get(_FITS, {}).get("bounds"):
+    if len(bounds) != n or bounds[at] != context.state.get(RUN, {}).get(_BOUNDS):
         raise RefusedError("the bounds of this site must be in the list as it has announced them")
     try:
         return Bounds.of_all(bounds)
@@ -276,8 +246,8 @@ def _texts(config: Mapping[str, Any], *names: str) -> list[list[bytes]]:
 
 # -------------------------------------------------------------------- at the server
 
-# Longest text that a site sends for one other site: its shares, encrypted, have 1.2 kB.
-_LONGEST = 5000
+# Longest text that a site sends for one other site: its shares, encrypted, have 148 bytes.
+_LONGEST = 1000
 
 
 class Session:
@@ -453,41 +423,51 @@ def _masked_in(kind: str, size: int | None, answer: Answer) -> np.ndarray:
 
 # -------------------------------------------------------------------- masks
 
-# Longest text of a public key: those of the curve have 215 bytes.
-_LONGEST_KEY = 1000
+# The curve of all keys; bytes of a public key, a secret one, and of shares of a seed.
+_CURVE, _PUBLIC, _SECRET, _SEED_SHARE = ec.SECP384R1(), 49, 48, 52
+# Random bytes with which an encryption begins.
+_NONCE = 12
 
 
 def key_pair() -> tuple[bytes, bytes]:
     """A new secret key and its public key."""
-    private, public = generate_key_pairs()
-    return private_key_to_bytes(private), public_key_to_bytes(public)
+    key = ec.generate_private_key(_CURVE)
+    return key.private_numbers().private_value.to_bytes(_SECRET, "big"), _public_of(key)
 
 
-@lru_cache(maxsize=1024)  # each key of a sum is seen more than once
 def is_public_key(data: bytes) -> bool:
     """Whether a text is the public key of a pair as `key_pair` makes them."""
-    if len(data) > _LONGEST_KEY:
-        return False
     try:
-        key = bytes_to_public_key(data)
-    except (ValueError, UnsupportedAlgorithm):
+        return len(data) == _PUBLIC and _public(data) is not None
+    except ValueError:
         return False
-    return isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name == "secp384r1"
 
 
 def fits_public_key(secret: bytes, public: bytes) -> bool:
     """Whether a secret key is that of a public one."""
     try:
-        found = public_key_to_bytes(bytes_to_private_key(secret).public_key())
-    except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
+        return _public_of(_private(secret)) == public
+    except ValueError:
         return False
-    return found == public
 
 
 def shared_keys(secret: bytes, keys: Sequence[bytes]) -> list[bytes]:
     """What the owner of a secret key has in common with those of public keys, and nobody else."""
-    agree = partial(generate_shared_key, bytes_to_private_key(secret))
-    return list(map(agree, map(bytes_to_public_key, keys)))
+    own = _private(secret)
+    return [own.exchange(ec.ECDH(), _public(key)) for key in keys]
+
+
+def _private(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    return ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE)
+
+
+@lru_cache(maxsize=1024)  # each key of a sum is seen more than once
+def _public(data: bytes) -> ec.EllipticCurvePublicKey:
+    return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, data)
+
+
+def _public_of(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
 
 
 def digest(parts: Iterable[bytes]) -> bytes:
@@ -503,9 +483,12 @@ def mask(secret: bytes, question: bytes, n: int) -> np.ndarray:
 
     ``question`` is the digest of what the mask is for: another one is another mask.
     """
-    key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=question).derive(secret)
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    stream = Cipher(algorithms.AES(_derived(secret, question)), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(8 * n)), "<u8").astype(np.uint64)
+
+
+def _derived(secret: bytes, purpose: bytes) -> bytes:
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose).derive(secret)
 
 
 def signed_masks(
@@ -520,21 +503,19 @@ def signed_masks(
 
 
 def sealed(key: bytes, session: bytes, at: int, to: int, shares: tuple[bytes, bytes]) -> bytes:
-    """Shares of two secrets, encrypted for one site in one session."""
-    return encrypt(key, session + share_keys_plaintext_concat(at, to, *shares))
+    """Shares of a seed and of a key, encrypted for one site in one session."""
+    nonce, place = os.urandom(_NONCE), session + bytes(f" {at} {to}", "ascii")
+    return nonce + AESGCM(_derived(key, b"box")).encrypt(nonce, b"".join(shares), place)
 
 
 def opened(key: bytes, session: bytes, at: int, to: int, box: bytes) -> tuple[bytes, bytes] | None:
     """The shares in what a site has sealed for another one; None if there are none."""
+    nonce, place = box[:_NONCE], session + bytes(f" {at} {to}", "ascii")
     try:
-        plain = decrypt(key, box)
-    except InvalidToken:
+        plain = AESGCM(_derived(key, b"box")).decrypt(nonce, box[_NONCE:], place)
+    except (InvalidTag, ValueError):
         return None
-    start = len(session)
-    found_at, found_to, first, second = share_keys_plaintext_separate(plain[start:])
-    if (plain[:start], found_at, found_to) != (session, at, to):
-        return None
-    return first, second
+    return plain[:_SEED_SHARE], plain[_SEED_SHARE:]
 
 
 def recovered(shares: Sequence[bytes]) -> bytes | None:

@@ -3,12 +3,25 @@
 import numpy as np
 from engines.site_helpers import ROWS, SECURE, Site, made
 from flwr.app import ConfigRecord
+from flwr.supercore.primitives.asymmetric import (
+    generate_key_pairs,
+    private_key_to_bytes,
+    public_key_to_bytes,
+)
 
 from fedpca_sklearn.engines._messages import arrays_of
 from fedpca_sklearn.engines._secure import Bounds, grids_of_sums
 from fedpca_sklearn.engines._secure_sum import mask, question_of, recovered, session_of
 
 BITS = 50
+
+
+def pem_pair():
+    """Secret and public key of an owner."""
+    secret, public = generate_key_pairs()
+    return private_key_to_bytes(secret), public_key_to_bytes(public)
+
+
 # what a site sends about the question "moments": the sums of eight columns, their number, a zero
 N = 10
 
@@ -69,7 +82,6 @@ class Server:
         """Begin another run as far as the counts of the sites are concerned."""
         for site in self.sites:
             site.context.state["fedpca_sklearn"]["run"] = 0
-            site.context.state["fedpca_sklearn.sums_begun"]["begun"] = 0
 
     def question_digest(self):
         session = session_of(self.threshold, self.mask_keys, self.box_keys, self.bounds)

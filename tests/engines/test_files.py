@@ -278,10 +278,10 @@ def test_what_is_sent_beside_arrays_is_plain(begun):
 def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
     """Nobody on the way asks or answers in another's name, with or without a key of his own."""
     pytest.importorskip("flwr")
-    from fedpca_sklearn.engines._secure_sum import key_pair
+    from engines.secure_helpers import pem_pair
 
     names = list(PARTS)
-    pairs = {name: key_pair() for name in [*names, "coordinator", "stranger"]}
+    pairs = {name: pem_pair() for name in [*names, "coordinator", "stranger"]}
     public = {site: pairs[site][1] for site in names}
     coordinator = pairs["coordinator"][0], public
     own = {site: (pairs[site][0], pairs["coordinator"][1]) for site in names}

@@ -239,7 +239,6 @@ secure steps moments | 0, 2 * V, MEAN | orthonormal
 secure steps moments | 0, V, MEAN[:1] | the mean must have shape
 secure steps totals | 0.5, | the number of a batch must be a whole number
 secure gaps bounds | () | a column that fewer than min_rows=10 rows have, or have not
-secure gaps entries | () | a column that fewer than min_rows=10 rows have, or have not
 secure pairs pairs | np.full(8, 1e9), | takes part in secure sums only
 secure pairs pairs | MEAN[:1], | the mean must have shape (8,), got (1,)
 secure whole second_moments | MEAN[:1], | the mean must have shape (8,), got (1,)
@@ -395,20 +394,20 @@ IN_TURN = "; ".join(
     [
         *("{0} 0", "{0} 2 ! batch 2 is out of turn, the last one was 0", "{0} 1"),
         *("{0} 0 ! batch 0 is out of turn, the last one was 1", "2x {0} 1"),
-        *("{0} 1 ! a batch begins at most 3 times", "{0} 2", "{0} 3"),
+        *("{0} 1 ! a batch begins again at most 2 times", "{0} 2", "{0} 3"),
     ]
 )
 # Site | questions, one after the other, with the refusal of those that are refused
 RUNS = table(f"""
 power | 3x times_scatter V, MEAN, 2 ! local_steps; times_scatter V, MEAN, 1;\
  times_scatter V, MEAN, 1 ! more than 4 questions
-power | 2x moments; 2x moments ! a run begins at most 3 times; another run; moments
-summary | 3x summary; 2x summary ! a run begins at most 3 times; another run; summary
-factor | 3x factor; 2x factor ! a run begins at most 3 times; another run; factor
+power | 2x moments; 2x moments ! a run begins again at most 2 times; another run; moments
+summary | 3x summary; 2x summary ! a run begins again at most 2 times; another run; summary
+factor | 3x factor; 2x factor ! a run begins again at most 2 times; another run; factor
 not begun | times_scatter V, MEAN, 1; moments; times_scatter V, MEAN + 1, 1; moments;\
- times_scatter V, MEAN + 2, 1; moments ! at most 3 times; times_scatter V, MEAN + 3, 1 ! argument 1
+ times_scatter V, MEAN + 2, 1; moments ! at most 2 times; times_scatter V, MEAN + 3, 1 ! argument 1
 factors | factor; factor_of_batch 0; factor; factor_of_batch 1; factor; factor_of_batch 2;\
- factor ! a run begins at most 3 times
+ factor ! a run begins again at most 2 times
 power | times_scatter V, MEAN, 1; times_scatter V, OTHER, 1 ! argument 1 must stay the same;\
  moments; times_scatter V, OTHER, 1; variances V, MEAN ! argument 1 must stay the same
 power | variances V, MEAN; times_scatter V, OTHER, 1 ! argument 1 must stay the same
@@ -447,7 +446,7 @@ def test_how_often_a_fit_of_secure_sums_begins_again_is_the_owners():
         ("secure tracker", "batch", 0),
     ):
         site = site_of(name, once)
-        assert_refused(site, kind, *batch, why="a fit begins again at most 0 times")
+        assert_refused(site, kind, *batch, why="begins again at most 0 times")
     assert site.answers("batch", 1)
     assert_refused(site, "batch", 0, why="batch 0 is out of turn")
 

@@ -582,7 +582,7 @@ def test_sites_that_fail_one_after_another_in_rounds():
         found = fit(estimator, parts, failing("site 1", "site 4"))
     assert found.clients_ == ["site 0", "site 2", "site 3", "site 5"]
     assert_same(found, here(estimator, {site: parts[site] for site in found.clients_}))
-    why = r"Too few sites: 0.*refused: a run begins at most 3 times"
+    why = r"Too few sites: 0.*refused: a run begins again at most 2 times"
     with pytest.raises(RuntimeError, match=why):
         fit(estimator, parts, failing("site 1", "site 4", "site 5"))
 

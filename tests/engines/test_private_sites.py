@@ -248,7 +248,7 @@ def test_a_grid_below_the_resolution_is_refused_and_counts(estimator, tmp_path):
 )
 def test_a_lost_site_ends_the_fit(estimator, kind, tmp_path):
     parts = {**PARTS, "south": ROWS[:100]}
-    with pytest.raises(RuntimeError, match="a fit begins again at most 0 times"):
+    with pytest.raises(RuntimeError, match="a run begins again at most 0 times"):
         private_fit(estimator, tmp_path, spoil=lost(kind=kind), parts=parts)
 
 

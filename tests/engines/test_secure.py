@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from engines.secure_helpers import Server
+from engines.secure_helpers import Server, pem_pair
 from engines.site_helpers import (
     LABELS,
     PARTS,
@@ -33,7 +33,7 @@ from fedpca_sklearn._kernels.row_moments import SiteMoments
 from fedpca_sklearn.engines import _estimators, _secure_sum, _sites
 from fedpca_sklearn.engines._estimators import secure_tasks
 from fedpca_sklearn.engines._secure import Grid
-from fedpca_sklearn.engines._secure_sum import Session, key_pair
+from fedpca_sklearn.engines._secure_sum import Session
 from fedpca_sklearn.engines.flower import RefusedError, SecureAggregation, fit_sites
 from fedpca_sklearn.summary import PairMoments
 
@@ -145,14 +145,14 @@ def test_coarse_numbers_cost_what_the_channel_says():
 
 
 def test_sites_that_know_each_other_sum_and_strangers_do_not():
-    pairs = {site: key_pair() for site in PARTS}
+    pairs = {site: pem_pair() for site in PARTS}
 
     def identity(context):
         own = context.node_config["site"]
         return pairs[own][0], [public for site, (_, public) in pairs.items() if site != own]
 
     assert_pca(fit(PCA_2, secure=SecureAggregation(threshold=2, identity=identity)))
-    strange = SecureAggregation(threshold=2, identity=lambda context: (key_pair()[0], []))
+    strange = SecureAggregation(threshold=2, identity=lambda context: (pem_pair()[0], []))
     with pytest.raises(RuntimeError, match="refused: all other sites must have signed the keys"):
         fit(PCA_2, secure=strange)
 
@@ -179,7 +179,7 @@ TOO_FEW = table(r"""
 lost("west", "second_moments") | SecureAggregation() | PARTS | {} |\
  Too few sites: 2, but threshold=3\. .*'west'
 lost("west", "moments") | SECURE | PARTS | {"min_sites": 3} | Too few sites: 2, but min_sites=3\.
-lost("west", "second_moments") | NONE | PARTS | {} | refused: a fit begins again at most 0 times
+lost("west", "second_moments") | NONE | PARTS | {} | refused: a run begins again at most 0 times
 four_of_seven("moments") | SECURE | SEVEN | {} |\
  4 of 7 have sent their numbers, a secure sum of so many needs 5\. Left out
 four_of_seven("secure_unmask") | SECURE | SEVEN | {} |\
