@@ -7,12 +7,10 @@ import hashlib
 import json
 import math
 import os
-import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,19 +21,17 @@ from ..rounds._queries import LARGEST
 
 @dataclass(frozen=True)
 class Array:
-    """An array as it travels: what `numpy.save` writes, and the shape that is announced."""
+    """An array as it travels: its bytes row by row, and the shape and dtype that are announced."""
 
     data: bytes
     shape: tuple[int, ...]
     dtype: str
-    stype: str = "numpy.ndarray"
 
     @classmethod
     def of(cls, values: Any) -> Array:
-        """An array row by row, without Python objects."""
-        array, buffer = np.asarray(values, order="C"), BytesIO()
-        np.save(buffer, array, allow_pickle=False)
-        return cls(buffer.getvalue(), array.shape, str(array.dtype))
+        """An array of numbers or bytes."""
+        array = np.asarray(values)
+        return cls(array.tobytes(), array.shape, array.dtype.str)
 
 
 @dataclass(frozen=True)
@@ -103,13 +99,6 @@ class Carrier(ABC):
         return secrets.token_hex(16)
 
 
-# How `numpy.save` begins, and the header that it writes for an array of numbers. Numpy's own reader
-# takes any Python literal there, and fails in many ways.
-_MAGIC = b"\x93NUMPY\x01\x00"
-_HEADER = re.compile(
-    rb"\{'descr': '([<>|][a-zA-Z][0-9]*)', 'fortran_order': (False|True), "
-    rb"'shape': \(([0-9]{0,18}(?:, [0-9]{1,18}){0,7}),?\), \} *\n"
-)
 # Arrays, axes and characters of a name that are listed of what another party sends.
 _LISTED = 32
 # Name of the array that a site sends in place of all others when it has no such batch.
@@ -133,7 +122,7 @@ def as_sent(argument: Any) -> np.ndarray:
 
 
 def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays as they are sent, row by row."""
+    """Arrays as they are sent."""
     return dict(zip(found, map(Array.of, found.values()), strict=True))
 
 
@@ -151,23 +140,16 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
     Nothing is allocated before dtype, size and shape are what they should be, None in ``shape``
     where any length will do.
     """
-    data = array.data
-    start = 10 + int.from_bytes(data[8:10], "little")
-    header = _HEADER.fullmatch(data, 10, start)
-    if array.stype != "numpy.ndarray" or data[:8] != _MAGIC or header is None:
-        raise BadMessageError("not a numpy array")
-    found, by_columns, lengths = map(bytes.decode, header.groups())
-    announced = tuple(map(int, filter(None, lengths.split(","))))
-    there = len(data) - start
-    size = math.prod(announced) * np.dtype(dtype).itemsize
-    if found != dtype or by_columns == "True" or size != there or not size:
+    sizes = tuple(n for n in array.shape[:_LISTED] if 0 < n < 2**63)
+    size = math.prod(sizes) * np.dtype(dtype).itemsize
+    if array.dtype != dtype or len(sizes) < len(array.shape) or size != len(array.data):
         raise BadMessageError(
-            f"an array of {there} bytes that announces dtype {found} and shape {announced}"
-            f"{' by columns' * (by_columns == 'True')}, expected dtype {dtype}"
+            f"an array of {len(array.data)} bytes that announces dtype {shown(array.dtype)} and "
+            f"shape {sizes}, expected dtype {dtype}"
         )
-    if shape not in (None, announced) and not fits(shape, announced):
-        raise BadMessageError(f"an array of shape {announced}, expected {shape}")
-    values = np.frombuffer(data, dtype, offset=start).reshape(announced)
+    if shape is not None and not fits(shape, sizes):
+        raise BadMessageError(f"an array of shape {sizes}, expected {shape}")
+    values = np.frombuffer(array.data, dtype).reshape(sizes)
     if not np.isfinite(values).all():
         raise BadMessageError("NaN or infinity")
     return values.astype(values.dtype.newbyteorder("="))
@@ -279,7 +261,7 @@ def too_large(mean: Any, squares: float, dtype: np.dtype) -> float | None:
 #
 # A header in JSON, and the bytes of the arrays behind it.
 
-_LETTER = b"fedpca message 1\n"
+_LETTER = b"fedpca message 2\n"
 # Bytes of a header, and of a whole file, that are read.
 _LONGEST_HEADER, _LARGEST = 2**26, 2**36
 # Kinds of what is sent beside arrays.
@@ -304,7 +286,7 @@ class Letter(NamedTuple):
     def to_bytes(self) -> bytes:
         """The letter as it is written; equal ones have equal bytes."""
         kind, config, arrays, _ = vars(self.message).values()
-        listed = [[name, a.shape, a.dtype, a.stype, len(a.data)] for name, a in arrays.items()]
+        listed = [[name, a.shape, a.dtype, len(a.data)] for name, a in arrays.items()]
         header = {"about": self.about, "kind": kind, "config": dict(config), "arrays": listed}
         text = json.dumps(header, default=_without_bytes, sort_keys=True).encode()
         start = [_LETTER, len(text).to_bytes(8, "little"), text]
@@ -326,12 +308,12 @@ class Letter(NamedTuple):
             fits = isinstance(about, dict) and isinstance(kind, str) and isinstance(config, dict)
             fits = fits and all(map(_is_plain, config.values()))
             at, arrays = start + size, {}
-            for name, shape, dtype, stype, length in header["arrays"]:
+            for name, shape, dtype, length in header["arrays"]:
                 end = at + length
-                if not at <= end <= len(data) or not isinstance(dtype + stype + name, str):
+                if not at <= end <= len(data) or not isinstance(dtype + name, str):
                     raise ValueError
                 sizes = tuple(int(n) for n in shape)
-                arrays[name], at = Array(data[at:end], sizes, dtype, stype), end
+                arrays[name], at = Array(data[at:end], sizes, dtype), end
             if not fits or at != len(data) or hashlib.sha256(data).digest() != digest:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

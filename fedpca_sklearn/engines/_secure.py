@@ -64,8 +64,8 @@ class SecureAggregation:
     server does O(m n) work, and O(m n) more for each site that is lost between its shares and its
     masked numbers.
 
-    Key agreement, shares and encryption of shares are those of Flower (ECDH on P-384 with HKDF,
-    Shamir, Fernet). Masks are AES-256 in counter mode by the library cryptography, as Flower's own
+    Shares of secrets are those of Flower (Shamir). Keys are agreed on by ECDH on P-384 with HKDF,
+    shares are encrypted by AES-256-GCM, and masks are AES-256 in counter mode, as Flower's own
     generator of masks reduces every key to 32 bits, which can be tried out. Keys are new for each
     sum, and the masks depend on the question and on the keys of all sites, so that they cancel only
     where all were asked the same.

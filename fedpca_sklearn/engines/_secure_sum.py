@@ -57,7 +57,7 @@ def question_of(session: bytes, kind: str, bits: int, arguments: Mapping[str, An
     """Digest of what is asked of all sites: masks of different questions do not cancel."""
     texts = [session, repr((kind, bits)).encode()]
     for name in sorted(arguments):
-        texts += name.encode(), arguments[name].data
+        texts += name.encode(), repr(arguments[name].shape).encode(), arguments[name].data
     return digest(texts)
 
 

@@ -283,7 +283,8 @@ class Site:
         if of.get(kind) != stamp:
             self._charge(mechanism, mu2)
             made = make(np.random.default_rng(seeds_of(None)))
-            arrays[kind], of[kind] = Array.of(made).data, stamp
+            np.save(kept := BytesIO(), made)
+            arrays[kind], of[kind] = kept.getvalue(), stamp
             state[_RELEASED], state[_OF] = arrays, of
         self.state_spent(mechanism)
         return np.load(BytesIO(arrays[kind]), allow_pickle=False)

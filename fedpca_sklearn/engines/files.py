@@ -462,7 +462,7 @@ class _State:
         self.known = {name: about.get(name) for name in ("number", "estimator", "secure")}
         self.known |= {"question": question, "answer": digest_of(sent), "rows": self._rows}
         self.sent = sent
-        arrays = {"": Array(sent, (len(sent),), "bytes")}
+        arrays = {"": Array(sent, (len(sent),), "|u1")}
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         letter = Letter({**self.known, "records": self.records}, Message("state", {}, arrays))

@@ -343,13 +343,15 @@ def _configured_site(context: Context) -> str:
 _OWN = "fedpca_sklearn"
 # Names of the records of arrays in questions and in replies.
 _ASKED, _SENT = "arguments", "arrays"
+# What Flower is told of the bytes of an array, which it does not read.
+_ROW_BY_ROW = "row by row"
 
 
 def _content(message: Message, name: str) -> RecordDict:
     """A message as Flower has it, whose arrays have a name."""
     arrays = ArrayRecord()
     for key, a in message.arrays.items():
-        arrays[key] = FlowerArray(a.dtype, a.shape, a.stype, a.data)
+        arrays[key] = FlowerArray(a.dtype, a.shape, _ROW_BY_ROW, a.data)
     return RecordDict({name: arrays, "config": ConfigRecord(dict(message.config))})
 
 
@@ -357,7 +359,7 @@ def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Arr
     """Numbers and texts, and arrays, of a message that another party has made."""
     sent = dict[str, Array]()
     for key, a in content.array_records.get(name, {}).items():
-        sent[key] = Array(a.data, a.shape, a.dtype, a.stype)
+        sent[key] = Array(a.data, a.shape, a.dtype)
     return dict(content.config_records.get("config", {})), sent
 
 

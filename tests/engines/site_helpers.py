@@ -14,7 +14,8 @@ from sklearn.base import clone
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpca_sklearn import FirstSubspace, make_power_law, make_subspace_stream
@@ -72,13 +73,27 @@ def fit(estimator, parts=PARTS, spoil=None, secure=None, server=None, options=No
     return fit_sites(grid, server, secure=secure, **{"wait": 0, **(options or {})})
 
 
+class Array(FlowerArray):
+    """Numbers as sites and servers send them, or what they announce of some bytes."""
+
+    def __init__(self, *given):
+        if len(given) == 1:
+            values = np.asarray(*given)
+            given = values.dtype.str, values.shape, "row by row", values.tobytes()
+        super().__init__(*given)
+
+
+def numpy_of(array):
+    return np.frombuffer(array.data, array.dtype).reshape(array.shape)
+
+
 def kind_of(message):
     return message.metadata.message_type.removeprefix("query.")
 
 
 def arrays_of(message, name="arrays"):
     """Arrays of a question ("arguments") or of a reply."""
-    return {key: a.numpy() for key, a in message.content.array_records[name].items()}
+    return {key: numpy_of(a) for key, a in message.content.array_records[name].items()}
 
 
 def whole(found):
@@ -145,8 +160,10 @@ def arrays(**entries):
 
     def new(name, value, reply):
         if callable(value):
-            value = value(reply.content.array_records["arrays"][name].numpy().copy())
-        return value if value is None or isinstance(value, Array) else Array(np.asarray(value))
+            value = value(numpy_of(reply.content.array_records["arrays"][name]).copy())
+        return (
+            value if value is None or isinstance(value, FlowerArray) else Array(np.asarray(value))
+        )
 
     def change(message, reply):
         found = {name: new(name, value, reply) for name, value in entries.items()}
@@ -170,14 +187,9 @@ def put(at, value):
     return change
 
 
-def announcing(shape, dtype="'<f8'", by_columns=False, data=bytes(16)):
-    """An array of a few bytes with a header of its own."""
-    header = f"{{'descr': {dtype}, 'fortran_order': {by_columns}, 'shape': {shape}, }}\n".encode()
-    return raw(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data)
-
-
-def raw(data, stype="numpy.ndarray"):
-    return Array("float64", (2,), stype, data)
+def announcing(shape, dtype="<f8", data=bytes(16)):
+    """An array of a few bytes that announces something else."""
+    return Array(dtype, shape, "row by row", data)
 
 
 def as_bytes(data):
@@ -355,7 +367,7 @@ class Site:
 
     def ask(self, kind, *arguments, nonce="once", **records):
         """The configuration and the arrays of an answer."""
-        sent = [a if isinstance(a, Array) else Array(np.asarray(a, float)) for a in arguments]
+        sent = [a if isinstance(a, FlowerArray) else Array(np.asarray(a, float)) for a in arguments]
         content = {
             "arguments": ArrayRecord({str(i): a for i, a in enumerate(sent)}),
             "config": self.stated | ({} if nonce is None else {"nonce": nonce}),

@@ -11,6 +11,7 @@ from engines.site_helpers import (
     PARTS,
     ROWS,
     SECURE,
+    Array,
     announcing,
     arrays,
     as_bytes,
@@ -23,19 +24,18 @@ from engines.site_helpers import (
     kind_of,
     made,
     put,
-    raw,
     records,
     sending,
     sites_of,
     spoiling,
     table,
 )
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fedpca_sklearn import PairMoments, StreamingPCA, Subspace, subspace_distance
-from fedpca_sklearn.engines._messages import Answer, BadMessageError
+from fedpca_sklearn.engines._messages import Answer
 from fedpca_sklearn.engines.flower import NoBatchError, fit_sites, partial_fit_sites
 
 SUMMARY = StreamingPCA(3).fit(PARTS["west"]).subspace_
@@ -144,10 +144,10 @@ F * | arrays(factor=np.ones(36, np.float32)) | node 3: dtype <f4
 F * | arrays(factor=np.full(36, np.nan)); arrays(factor=np.full(36, -np.inf)) |\
  node 3: as 'factor' NaN or infinity
 F * | arrays(factor=np.ones(37)) | node 3: shape .37,., expected .36,.
-F * | arrays(factor=announcing((2, 1), by_columns=True)) | node 3: shape .2, 1. by columns
+F * | arrays(factor=announcing((2, 1))) | node 3: shape .2, 1., expected .36,.
 F * | arrays(factor=HUGE) | node 3: 16 bytes that announces
-F * | arrays(factor=raw(b"junk")); arrays(factor=raw(PICKLE, "pickle")) | node 3: not a numpy
-F * | arrays(factor=announcing((1,), "'|O'", data=PICKLE)) | node 3: announces dtype .O
+F * | arrays(factor=announcing((36,), data=b"junk")) | node 3: 4 bytes that announces
+F * | arrays(factor=announcing((1,), "|O", data=PICKLE)) | node 3: announces dtype .O
 F * | arrays(mean=np.ones((2, 4))); arrays(mean_rest=np.ones(7)) | node 3: shape
 F * | arrays(count=np.array([-3.0])); arrays(count=np.array([2.5]));\
  arrays(count=np.array([1e300])) | node 3: count=
@@ -165,7 +165,7 @@ S * | arrays(summary=as_bytes(b"junk" * 30)) | node 3: Not a subspace summary
 S * | arrays(summary=as_bytes(GOOD[:-1])) | node 3: no valid summary: Corrupt
 S * | arrays(summary=as_bytes(GOOD[:60] + b"\x07" + GOOD[61:])) | node 3: checksum
 S * | arrays(summary=np.ones(9)) | node 3: expected dtype .u1
-S * | arrays(summary=announcing((2**40,), "'|u1'")) | node 3: announces
+S * | arrays(summary=announcing((2**40,), "|u1")) | node 3: announces
 S * | summary(scatter=np.nan); summary(n_samples=-1.0) | node 3: no valid summary
 S * | summary(n_samples=0.25); summary(n_samples=1.7e308);\
  arrays(summary=as_bytes(Subspace.empty(8).to_bytes())) | node 3: count=
@@ -330,7 +330,7 @@ def test_too_few_sites_end_the_fit_and_the_others_are_named():
 
 def test_what_is_announced_takes_no_memory():
     for name, change in {
-        "S": arrays(summary=announcing((2**45,), "'|u1'")),
+        "S": arrays(summary=announcing((2**45,), "|u1")),
         "F": arrays(factor=HUGE),
         "P": arrays(sum=HUGE),
         "OD": sending(columns=["x" * 50] * 10),
@@ -354,20 +354,6 @@ def test_an_array_of_another_shape_is_not_copied():
         answer.array("factor", (36,))
     assert tracemalloc.get_traced_memory()[1] < 2**18
     tracemalloc.stop()
-
-
-def test_changed_bytes_of_an_array_are_refused_or_an_array():
-    rng = np.random.default_rng(0)
-    data = Array(np.arange(12.0).reshape(3, 4)).data
-    for _ in range(1000):
-        hostile = bytearray(data)
-        i, n = rng.integers(128), rng.integers(3)
-        hostile[i : i + n] = rng.integers(0, 256, int(rng.integers(3)), dtype=np.uint8).tobytes()
-        try:
-            found = Answer("west", {}, {"a": raw(bytes(hostile))}).array("a", (3, None))
-        except BadMessageError:
-            continue
-        np.testing.assert_array_equal(found.ravel()[:10], np.arange(10.0))
 
 
 # -------------------------------------------------------------------- who it is

@@ -10,8 +10,8 @@ pytest.importorskip("cryptography")
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from engines.secure_helpers import BITS, N, Server, are_near, pem_pair
-from engines.site_helpers import ROWS, made
-from flwr.app import Array, ArrayRecord
+from engines.site_helpers import ROWS, Array, made
+from flwr.app import ArrayRecord
 from scipy.stats import chisquare
 
 from fedpca_sklearn.engines import _secure_sum

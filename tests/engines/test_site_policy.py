@@ -13,6 +13,7 @@ from engines.site_helpers import (
     MEAN,
     PARTS,
     ROWS,
+    Array,
     Site,
     V,
     fit,
@@ -23,7 +24,7 @@ from engines.site_helpers import (
     table,
     whole,
 )
-from flwr.app import Array, ConfigRecord
+from flwr.app import ConfigRecord
 from sklearn.base import clone
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, PrivacyLedger
