@@ -27,16 +27,7 @@ from ._estimators import (
 )
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
-from ._questions import (
-    MOMENTS,
-    RUN,
-    AskedRows,
-    Question,
-    RefusedError,
-    Task,
-    asked,
-    asked_rows,
-)
+from ._questions import MOMENTS, RUN, AskedRows, Question, RefusedError, Task, asked, asked_rows
 from ._secure import SecureAggregation
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import SecureSums, Sites

@@ -31,13 +31,7 @@ from ..summary import Subspace
 from ..summary._triangle import Triangle
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task, check_mean
-from ._secure import (
-    BOUNDS,
-    Bounds,
-    SecureAggregation,
-    grids_of_second_moments,
-    grids_of_sums,
-)
+from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Shapes, Sites
 
 

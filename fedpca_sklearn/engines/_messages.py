@@ -233,15 +233,13 @@ class Answer:
 
     def n_rows(self, count: float) -> list[int]:
         """How many weighted rows there are, and stand for; without weights both are their count."""
-        return self.whole("rows", 2) if "rows" in self.arrays else [max(1, round(count))] * 2
-
-    def whole(self, name: str, n: int) -> list[int]:
-        """Whole numbers of rows, or of what is as many."""
-        found = self.array(name, (n,))
+        if "rows" not in self.arrays:
+            return [max(1, round(count))] * 2
+        found = self.array("rows", (2,))
         for number in found:
             self.check_count(number)
         if (found != found // 1).any():
-            raise self.refused(f"{name}={found.tolist()}, expected a whole number")
+            raise self.refused(f"rows={found.tolist()}, expected a whole number")
         return list(map(int, found))
 
 

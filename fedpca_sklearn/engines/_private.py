@@ -250,7 +250,7 @@ def private_scales(
         return {"n_rows": np.full(X.shape[1], float(X.shape[0]))}
 
     def task(kind: str, turn: int) -> Task:
-        def released(X: Any, who: Site, *arguments: np.ndarray) -> dict[str, np.ndarray]:
+        def released(site: str, X: Any, *arguments: np.ndarray, who: Site) -> dict[str, np.ndarray]:
             _check_round(mechanism, X.shape[1], *arguments)
 
             def make(rng: np.random.Generator) -> np.ndarray:
@@ -265,13 +265,8 @@ def private_scales(
             bound = exponent_of(2.0**bounds.rows + noise)
             return {kind: Grid(bound, exact=math.isfinite(mechanism.epsilon))}
 
-        def counts(site: str, X: Any, point: np.ndarray, *, who: Site) -> dict[str, np.ndarray]:
-            return released(X, who, point)
-
-        def sums(site, X, point, lengths, *, who):
-            return released(X, who, point, lengths)
-
-        return Task(counts if kind == "counts" else sums, reads=CLIPPED, grids=grids)
+        sent = ("point",) if kind == "counts" else ("point", "lengths")
+        return Task(released, reads=CLIPPED, grids=grids, arguments=sent)
 
     kinds = [(kind, turn) for turn in range(len(ROUNDS)) for kind in ("counts", "sums")]
     exact = Task(size, reads="summary", grids=lambda b: {"n_rows": Grid(b.rows, exact=True)})

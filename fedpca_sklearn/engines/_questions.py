@@ -104,6 +104,8 @@ class Task:
         at most these. With it answers can be added up by secure sums: their grid follows from what
         sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
         reads "moments" only.
+    arguments : sequence of str or None
+        Names of the arguments, where a work takes them as ``*arguments``.
     grids : callable or None
         ``grids(bounds)`` are those of the arrays by name, for secure sums, from what all sites
         announce; None: those of ``bound`` where there is one, and else the answer is no sum.
@@ -122,6 +124,12 @@ class Task:
     once: bool = False
     bound: Callable[[float, float, float], Mapping[str, float]] | None = None
     grids: Callable[[Any], Mapping[str, Any]] | None = None
+    arguments: Sequence[str] | None = None
+
+    @property
+    def takes(self) -> Sequence[str]:
+        """Names of the arguments that the work takes beside site and rows."""
+        return taken_by(self.work)[0] if self.arguments is None else self.arguments
 
     def __post_init__(self):
         if self.bound is not None and self.reads != MOMENTS:
@@ -130,7 +138,7 @@ class Task:
             raise ValueError(
                 f"reads must be 'moments', 'summary' or 'rows: ' and why, got {self.reads!r}."
             )
-        if self.reads == "summary" and (taken_by(self.work)[0] or self.matched):
+        if self.reads == "summary" and (self.takes or self.matched):
             raise ValueError("reads='summary' is for questions without an argument.")
 
 
@@ -168,7 +176,7 @@ def asked(
     task, batch, keys = tasks[kind], None, None
     if not task.batches:
         count_question(context, tasks, kind, restarts)
-    n = len(taken_by(task.work)[0]) + task.batches + task.matched
+    n = len(task.takes) + task.batches + task.matched
     if set(sent) != set(map(str, range(n))):
         raise RefusedError(f"a question of this kind has {n} arguments, got {len(sent)}")
     arguments = []

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from inspect import Parameter, Signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,7 +68,7 @@ def of_query(
     They are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
     the local steps of the site's own estimator. ``weighted`` queries have a unit after these.
     """
-    names = [*query.__dataclass_fields__] + ["unit"] * weighted
+    names = [*query.__dataclass_fields__, *["unit"] * weighted]
 
     def work(site, own, *sent, who=None):
         given: dict[str, Any] = dict(zip(names, sent, strict=True))
@@ -96,10 +95,8 @@ def of_query(
         unit = given.pop("unit")
         return answer(Weighted(query(**given), unit, center, most + 1), own, who)
 
-    by_place = partial(Parameter, kind=Parameter.POSITIONAL_OR_KEYWORD)
-    takes = [*map(by_place, ("site", "own", *names)), Parameter("who", Parameter.KEYWORD_ONLY)]
-    work.__signature__ = Signature(takes)  # type: ignore[attr-defined]
-    return Task(work, times, reads=MOMENTS, **{"grids": grids_of_sums, **task})
+    task = {"grids": grids_of_sums, "arguments": names, **task}
+    return Task(work, times, reads=MOMENTS, **task)
 
 
 @site_work.register

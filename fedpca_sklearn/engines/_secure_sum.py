@@ -33,7 +33,7 @@ from flwr.supercore.primitives.asymmetric import (
 from ..communication._channel import check_room
 from ..communication._federation import Message as Size
 from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent, read_array
-from ._questions import RUN, RefusedError, taken_by
+from ._questions import RUN, RefusedError
 from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation, grids_of
 
 # Zeros at the end of what is masked: anything else in the sum shows that masks are left on it.
@@ -144,9 +144,8 @@ class SiteSums:
         if (bits := message.config.get("bits")) != self.secure.bits:
             raise RefusedError(f"bits must be {self.secure.bits}")
         task, bounds = self.tasks[kind], Bounds.read(own["bounds"])
-        names, _ = taken_by(task.work)
-        if "mean" in names:
-            place = names.index("mean") + task.batches + task.matched
+        if "mean" in task.takes:
+            place = [*task.takes].index("mean") + task.batches + task.matched
             bounds.check_mean(read_array(arguments[str(place)]))
         seed, grids = question_of(b"", kind, bits, arguments), grids_of(task, bounds)
         how, words = (bits, len(keys)), []

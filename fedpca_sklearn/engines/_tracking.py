@@ -28,15 +28,7 @@ from ..rounds._batch_sums import (
     sizes_of,
 )
 from ..rounds._power_method import power_method
-from ..rounds._queries import (
-    Client,
-    Moments,
-    Query,
-    TimesScatter,
-    Variances,
-    parted,
-    shaped,
-)
+from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances, parted, shaped
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import known_thresholds
@@ -50,6 +42,8 @@ from ._sites import Shapes, Sites
 
 # Name of the sums that are numbers of rows and entries.
 _ROWS = "rows"
+# Arguments of questions about filled rows: two models, and what belongs to them.
+_MODELS = ("cleaned_by", "model", "ridge", "limits")
 # Why questions read rows.
 OBSERVED = "rows: each column has a mean or a median of the entries that are there"
 LOW_RANK = "rows: the outliers of the first batch are taken out by all of its rows together"
@@ -214,26 +208,9 @@ def _(
         bounds = Bounds.of_numbers(batch_rows(d), d, np.linalg.norm(mean), scatter, Y.dtype)
         return {BOUNDS: bounds.vector}
 
-    def about_filled(answer):
-        """Work that answers about rows that models have cleaned and filled."""
-
-        def work(site, X, c, m, m_ridge, limits, *, min_rows, min_rows_of_pattern=None):
-            sent = c, m, m_ridge, limits
-            return answer(*filled_rows(tracker, X, sent, min_rows, min_rows_of_pattern))
-
-        return work
-
-    def added(query, rows, kind="", d=0):
-        return parted(_parts_of(kind, d, query), query.answer(RowsAtHand(rows)))
-
-    def count(Y, by, filled):
-        return {"count": [float(filled.counts.sum())]}
-
-    def moments(Y, by, filled):
-        return added(Moments(), filled.rows[filled.counts])
-
-    def misfit(Y, by, filled):
-        return added(Misfits(), tracker._misfits(by.state, Y, filled))
+    def added(rows, kind, d):
+        parts = _parts_of(kind, d, Moments)
+        return parted(parts, Moments().answer(RowsAtHand(rows)))
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -241,7 +218,7 @@ def _(
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return added(Moments(), observed_entries(Y, robust), "observed", Y.shape[1])
+        return added(observed_entries(Y, robust), "observed", Y.shape[1])
 
     # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
@@ -261,19 +238,27 @@ def _(
         _, mask, logs = sizes_of(site, Z, by.model.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
-        return added(Moments(), logs, "sizes", len(few))
+        return added(logs, "sizes", len(few))
 
-    def sums(query, of_residuals):
-        def work(site, X, c, m, m_ridge, limits, V, about, *, min_rows, min_rows_of_pattern=None):
-            d = X.shape[1]
-            check_mean(about, d, tracker.center and not of_residuals)
-            check_basis(V, d, max(tracker._rank(d), min(10, d)))
-            sent = c, m, m_ridge, limits
-            Y, by, filled = filled_rows(tracker, X, sent, min_rows, min_rows_of_pattern)
-            rows = residuals(by.state, Y, filled) if of_residuals else filled.rows
-            return parted(query.parts, query(V, about).answer(moments_of(rows[filled.counts])))
+    def filled(times, query=None, of_residuals=False):
+        """Task about rows that models have cleaned and filled; their number without a query."""
 
-        return work
+        def work(site, X, *sent, min_rows, min_rows_of_pattern=None):
+            d, (V, about) = X.shape[1], sent[4:] or (None, None)
+            if V is not None:
+                check_mean(about, d, tracker.center and not of_residuals)
+                check_basis(V, d, max(tracker._rank(d), min(10, d)))
+            Y, by, found = filled_rows(tracker, X, sent[:4], min_rows, min_rows_of_pattern)
+            rows = residuals(by.state, Y, found) if of_residuals else found.rows
+            if query is None:
+                return {"count": [float(found.counts.sum())]}
+            if V is not None:
+                return parted(query.parts, query(V, about).answer(moments_of(rows[found.counts])))
+            own = rows[found.counts] if query is Moments else tracker._misfits(by.state, Y, found)
+            return parted(query.parts, query().answer(RowsAtHand(own)))
+
+        more = ("V", "about") if query in (TimesScatter, Variances) else ()
+        return same(work, times, arguments=(*_MODELS, *more))
 
     first = partial(Task, batches=True, batch_rows=batch_rows, missing=True)
     task = partial(first, grids=_grids_of_batch)
@@ -284,13 +269,13 @@ def _(
         "observed": task(observed, reads=OBSERVED),
         "low_rank": task(low_rank, tracker._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
-        "filled": same(about_filled(count), updates + 2),
-        "misfits": same(about_filled(misfit), updates + 2),
-        "moments": same(about_filled(moments), updates),
-        "times_scatter": same(sums(TimesScatter, False), updates * rounds),
-        "variances": same(sums(Variances, False), updates),
-        "times_residuals": same(sums(TimesScatter, True), tracker.n_rounds),
-        "residuals": same(sums(Variances, True)),
+        "filled": filled(updates + 2),
+        "misfits": filled(updates + 2, Misfits),
+        "moments": filled(updates, Moments),
+        "times_scatter": filled(updates * rounds, TimesScatter),
+        "variances": filled(updates, Variances),
+        "times_residuals": filled(tracker.n_rounds, TimesScatter, True),
+        "residuals": filled(1, Variances, True),
     }
 
 
