@@ -62,6 +62,7 @@ class SiteApp:
         check_parameters(estimator)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
+        self._mechanism = getattr(estimator, "mechanism", None)
         self._sums: Any = None
         self._steps = dict[str, Callable]()
         self._restarts = None if secure is None else secure.restarts
@@ -91,7 +92,9 @@ class SiteApp:
                 check_text("site", who.name)
             config["site"] = self._site = who.name
             found, more = self._answer(message, who)
-            sent = arrays_of(found) if found else {}
+            if self._mechanism is not None:
+                who.state_spent(self._mechanism)
+            sent = arrays_of(found)
             if noted:
                 who.note("answer", sent, **who.privacy)
             config |= {**more, **who.privacy}

@@ -290,12 +290,10 @@ def _totals(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
     return parted(Moments.parts, Moments().answer(own))
 
 
-def task_of_bounds(by_column: bool = False, few: bool = False, **task: Any) -> Task:
-    """What begins a fit: the bounds of a site, which may have to be of few features."""
+def task_of_bounds(by_column: bool = False, **task: Any) -> Task:
+    """What begins a fit: the bounds of a site."""
 
     def bounds(site, own):
-        if few:
-            check_few_features(len(own.mean))
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
     return Task(bounds, reads=MOMENTS, **task)

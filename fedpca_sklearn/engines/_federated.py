@@ -565,6 +565,7 @@ def _spaces_of_site(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
     def space(site, own, mean):
         d = len(own.mean)
+        shared.check_few_features(d)
         check_mean(mean, d, center)
         size = estimator._size or d  # leading directions about the rows' own mean, or zero
         values, V = linalg.eigh_top(own.matrix_about(own.mean if center else np.zeros(d)), size)
@@ -591,7 +592,7 @@ def _spaces_of_site(estimator: OnlineDistributedPCA) -> dict[str, Task]:
 
     summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
     return {
-        "bounds": shared.task_of_bounds(few=True, batches=True, begins=True),
+        "bounds": shared.task_of_bounds(batches=True, begins=True),
         "totals": shared.task_of_totals(batches=True),
         "space": summed(space, grids=grids_of_space),
         "moments": summed(moments),

@@ -138,7 +138,6 @@ class Releases:
         if terms.costs.mean is not None:
             make = partial(self.mechanism._noisy, terms.clipped(X).sum(), terms.mean_std)
             total = self.release(who, "sum", terms.costs, make, d, 0)
-        who.state_spent(self.mechanism)
         return {"sum": total, "count": np.array([float(n)])}
 
     def release(
@@ -210,7 +209,7 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     if isinstance(sites, SecureSums):
         summaries, n_sources = [_summary_of_sums(estimator, sites, releases)], len(sites.names)
     else:
-        found = sites.ask("summary", partial(summary_received, private=True), spent=True)
+        found = sites.ask("summary", partial(summary_received, private=True))
         summaries = [summary._replace(site=site) for site, summary in found.items()]
         n_sources = 1
     fitted = FederatedPCA.from_subspaces(
@@ -245,8 +244,7 @@ def private_scales(
     mechanism.validate()
     n_shares = 1 if secure is None else secure.threshold
 
-    def size(site: str, X: Any, *, who: Site) -> dict[str, np.ndarray]:
-        who.state_spent(mechanism)
+    def size(site: str, X: Any) -> dict[str, np.ndarray]:
         return {"n_rows": np.full(X.shape[1], float(X.shape[0]))}
 
     def task(kind: str, turn: int) -> Task:
@@ -306,7 +304,7 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
                 f"The sites' numbers of rows add up to {n_rows}, expected a number of rows."
             )
     else:
-        sizes = sites.ask("n_rows", _size_received, spent=True)
+        sizes = sites.ask("n_rows", _size_received)
     d = sites.n_features
 
     def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:

@@ -300,8 +300,8 @@ class Session:
             boxes = [b"" if peer == name else self.boxes[peer][at] for peer in self.names]
             configs[name] = {"bits": self.bits, "signatures": self._signatures, "boxes": boxes}
         length = None if size is None else size + N_ZEROS
-        read, spent = partial(_masked_in, kind, length), self.sites.private
-        arrived = self.sites.ask(kind, read, *arguments, configs=configs, spent=spent)
+        read = partial(_masked_in, kind, length)
+        arrived = self.sites.ask(kind, read, *arguments, configs=configs)
         self._check_enough(len(arrived), "have sent their numbers")
         record = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
         self._question = question_of(self.digest, kind, self.bits, record)

@@ -286,7 +286,6 @@ class Site:
             np.save(kept := BytesIO(), made)
             arrays[kind], of[kind] = kept.getvalue(), stamp
             state[_RELEASED], state[_OF] = arrays, of
-        self.state_spent(mechanism)
         return np.load(BytesIO(arrays[kind]), allow_pickle=False)
 
     def state_spent(self, mechanism: Mechanism) -> None:

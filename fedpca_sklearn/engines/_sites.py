@@ -100,7 +100,6 @@ class Sites:
         batch: int | None = None,
         configs: Mapping[str, dict[str, Any]] | None = None,
         spare: bool = False,
-        spent: bool = False,
         there: Collection[str] = (),
     ) -> dict[str, Any]:
         """Return what ``read`` makes of the answer of each site, by name, sorted.
@@ -120,8 +119,6 @@ class Sites:
             What else is sent, by the name of the site.
         spare : bool, default=False
             Sites without an answer are not left out.
-        spent : bool, default=False
-            Sites state what they have spent beside their answers, which is kept.
         there : collection of str
             Names of sites that took part before.
 
@@ -145,7 +142,7 @@ class Sites:
                 answer = self._open(node, replies.get(node), question.config["nonce"])
                 over = batch is not None and answer.over and answer.site not in there
                 value = None if over else read(answer)
-                account = {answer.site: _spent_of(answer)} if spent else {}
+                account = {answer.site: _spent_of(answer)} if self.private else {}
                 described = answer.config.get("dtype"), answer.config.get("columns")
                 if (answer.site, *described) != self._described.get(node):
                     self._pin(node, answer)
@@ -244,8 +241,7 @@ class Sites:
                     answer.agree(f"shape of {name} of {kind}", part.shape)
             return parts
 
-        how: dict[str, Any] = {"batch": self.batch, "there": self.members, "spent": self.private}
-        found = self.ask(kind, read, *arguments, **how)
+        found = self.ask(kind, read, *arguments, batch=self.batch, there=self.members)
         self.members = set(found)
         totals = map(np.add.reduce, zip(*found.values(), strict=True))
         return dict(zip(shapes, totals, strict=True)), len(found)

@@ -387,7 +387,8 @@ def test_what_secure_sums_of_many_features_need(code, why):
 def test_a_site_of_many_features_sends_no_second_moments():
     why = "second moments are summed of up to 20 features, not 60"
     steps = Site(made("OnlineDistributedPCA(3)"), WIDE, secure=SECURE)
-    assert_refused(steps, "bounds", 0, why=why)
+    assert steps.answers("bounds", 0)
+    assert_refused(steps, "space", 0, WIDE.mean(axis=0), why=why)
     site = Site(PCA_2, WIDE, secure=SECURE)
     assert site.answers("bounds")
     assert_refused(site, "second_moments", WIDE.mean(axis=0), why=why)
