@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -410,24 +410,23 @@ def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
     check_at_most_features(estimator.n_components, d)
     rank = min(estimator.n_components, n)
     agreed = estimator._method().left_vectors(rounds, rounds.clients, rank)
-    parts = Parts.of(rounds, agreed.vectors[0])
+    _, V, scores, mean, scatter = parts_of(rounds, agreed.vectors[0])
     total = Subspace.empty(d, centered=estimator.center, dtype=sites.dtype)
-    total = total._replace(mean=parts.mean, n_samples=float(n), scatter=parts.scatter)
-    turn = principal_turn(parts.V @ parts.V.T)
+    total = total._replace(mean=mean, n_samples=float(n), scatter=scatter)
+    turn = principal_turn(V @ V.T)
     if turn is not None:
-        V = turn.T @ parts.V
-        total = along_parts(total, V @ V.T, V, turn.T @ parts.scores)
+        V = turn.T @ V
+        total = along_parts(total, V @ V.T, V, turn.T @ scores)
     estimator._show(total, agreed, rounds.groups, n)
     return noted(estimator, rounds)
 
 
-class Parts(NamedTuple):
-    """What all sites have made of left vectors: of orthonormal ones with the same span.
+def parts_of(rounds: ColumnRounds, vectors: np.ndarray) -> tuple[Any, ...]:
+    """What all sites make of left vectors: of orthonormal ones U with the same span.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (k, n)
-        These.
+    Returns
+    -------
+    U : ndarray of shape (k, n)
     V : ndarray of shape (k, d)
         Products with the columns of all sites, side by side.
     scores : ndarray of shape (k, n)
@@ -435,33 +434,23 @@ class Parts(NamedTuple):
     mean : ndarray of shape (d,)
     scatter : float
     """
+    U, widths = spanning(vectors), {c.label: c.n_columns for c in rounds.clients}
 
-    vectors: np.ndarray
-    V: np.ndarray
-    scores: np.ndarray
-    mean: np.ndarray
-    scatter: float
+    def check(answer: Answer, scores: np.ndarray, scatter: np.ndarray) -> None:
+        rounds.check(None, answer, scores, scatter)
+        if scatter < 0:
+            raise answer.refused(f"scatter={scatter[0]}, expected a sum of squares")
 
-    @classmethod
-    def of(cls, rounds: ColumnRounds, vectors: np.ndarray) -> Parts:
-        """Ask all sites, for sums and for what is side by side."""
-        U, widths = spanning(vectors), {c.label: c.n_columns for c in rounds.clients}
+    def read(answer: Answer) -> tuple[np.ndarray, np.ndarray]:
+        d = widths.get(answer.site)
+        part = answer.summand("part", (len(U), d), LARGEST_NUMBER)
+        return part, answer.summand("mean", (d,), LARGEST_NUMBER)
 
-        def check(answer: Answer, scores: np.ndarray, scatter: np.ndarray) -> None:
-            rounds.check(None, answer, scores, scatter)
-            if scatter < 0:
-                raise answer.refused(f"scatter={scatter[0]}, expected a sum of squares")
-
-        def read(answer: Answer) -> tuple[np.ndarray, np.ndarray]:
-            d = widths.get(answer.site)
-            part = answer.summand("part", (len(U), d), LARGEST_NUMBER)
-            return part, answer.summand("mean", (d,), LARGEST_NUMBER)
-
-        shapes = {"products": U.shape, "scatter": (1,)}
-        sums, _ = rounds.sites.added("scores", shapes, (rounds.keys, U), check)
-        parts, means = zip(*rounds.ask("parts", read, U), strict=True)
-        scatter = max(float(sums["scatter"][0]), 0.0)
-        return cls(U, np.hstack(parts), sums["products"], np.concatenate(means), scatter)
+    shapes = {"products": U.shape, "scatter": (1,)}
+    sums, _ = rounds.sites.added("scores", shapes, (rounds.keys, U), check)
+    parts, means = zip(*rounds.ask("parts", read, U), strict=True)
+    scatter = max(float(sums["scatter"][0]), 0.0)
+    return U, np.hstack(parts), sums["products"], np.concatenate(means), scatter
 
 
 def spanning(vectors: np.ndarray) -> np.ndarray:
@@ -586,10 +575,9 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
 
     def linear(vectors: list[np.ndarray], known: np.ndarray, *how: bool) -> LinearScores:
         """Scores by combinations of the columns of all sites."""
-        U = vectors[0].T
-        parts = Parts.of(rounds, U)
-        V = (U @ parts.vectors.T) @ parts.V * known[:, None]
-        return LinearScores(parts.mean, of_unit_length(V, np.linalg.norm(V, axis=1)))
+        U, parts, _, mean, _ = parts_of(rounds, vectors[0].T)
+        V = (vectors[0].T @ U.T) @ parts * known[:, None]
+        return LinearScores(mean, of_unit_length(V, np.linalg.norm(V, axis=1)))
 
     estimator._fit_clients(rounds, clients, rounds.groups, X, linear)
     if estimator.projection != "features":

@@ -296,38 +296,40 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     """
     mechanism: Any = scaler.mechanism
     mechanism.validate()
-    by_sums = isinstance(sites, SecureSums)
-    if by_sums:
-        n_rows = sites.sum("n_rows", {"n_rows": (None,)})["n_rows"][0]
-        if not 1 <= n_rows < 2**53:
-            raise RuntimeError(
-                f"The sites' numbers of rows add up to {n_rows}, expected a number of rows."
-            )
-    else:
-        sizes = sites.ask("n_rows", _size_received)
-    d = sites.n_features
+    sizes: dict[str, float] = {}  # of the sites whose answers are seen
 
-    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
-        noise, shapes = (
-            DEVIATIONS * mechanism._std(kind, turn, d),
-            {kind: mechanism._shape(kind, d)},
+    def check_size(answer: Answer, n: np.ndarray) -> None:
+        answer.check_count(n[0])
+        if (n != np.floor(n[0])).any():
+            raise answer.refused("numbers of rows that are not one whole number")
+        answer.agree("number of features", len(n))
+        sizes[answer.site] = float(n[0])
+
+    found, _ = sites.added("n_rows", {"n_rows": (None,)}, (), check_size)
+    n_rows, d = found["n_rows"][0], sites.n_features
+    if not 1 <= n_rows < 2**53:
+        raise RuntimeError(
+            f"The sites' numbers of rows add up to {n_rows}, expected a number of rows."
         )
 
+    def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, float]:
+        shapes, noise = {kind: mechanism._shape(kind, d)}, mechanism._std(kind, turn, d)
+
         def check(answer: Answer, found: np.ndarray) -> None:
-            if np.abs(found).max() > sizes[answer.site] * (1 + 1e-9) + noise:
+            if np.abs(found).max() > sizes[answer.site] * (1 + 1e-9) + DEVIATIONS * noise:
                 raise answer.refused("more than its rows and their noise add up to")
 
-        if not by_sums:
+        if not sites.secure:
             sites.begin()  # with the sites that are left
         found, n = sites.added(_in_turn(kind, turn), shapes, arguments, check)
-        if by_sums:
+        if not n:
             return found[kind], float(n_rows)
         up, sent = map(message_of, (found[kind], np.hstack(arguments)))
         sites.log.record([up] * n, [sent] * n)
-        return found[kind], sum(sizes[site] for site in sites.members)
+        return found[kind], sum(map(sizes.__getitem__, sites.members))
 
     n_sources: float = len(sites.names)
-    if by_sums and mechanism.trust == "sum":
+    if sites.secure and mechanism.trust == "sum":
         n_sources /= sites.secure.threshold
     found = mechanism._found(total, d, n_sources)
     scaler._start()
@@ -335,13 +337,3 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     scaler._show(list(sites.names.values()), [found])
     scaler.communication_ = sites.log
     return shown(scaler, sites, None)
-
-
-def _size_received(answer: Answer) -> float:
-    """Number of rows of a site, once for each of its columns."""
-    n = answer.array("n_rows", (None,))
-    answer.check_count(n[0])
-    if (n != np.floor(n[0])).any():
-        raise answer.refused("numbers of rows that are not one whole number")
-    answer.agree("number of features", len(n))
-    return float(n[0])

@@ -80,13 +80,10 @@ class SumsInProcess:
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the clients answer, by name; as `Sites.sum`."""
         task, sent = self.tasks[kind], [np.asarray(a, dtype=np.float64) for a in arguments]
-        totals: dict[str, np.ndarray] = {}
-        for label, own in self._moments.items():
-            found = named(_answer, label, task, own, sent, shapes)
-            for name, part in found.items():
-                totals[name] = part if name not in totals else totals[name] + part
-        size = sum(total.size for total in totals.values())
-        down = sum(array.size for array in sent)
+        clients = self._moments.items()
+        found = [named(_answer, label, task, own, sent, shapes) for label, own in clients]
+        totals = {name: sum(parts[name] for parts in found) for name in found[0]}
+        size, down = (sum(map(np.size, arrays)) for arrays in (totals.values(), sent))
         up = [Size(size, 8 * size)] * len(self._moments)
         self.log.record(up, [Size(down, 8 * down)] * len(self._moments), summed=True)
         return totals
