@@ -94,7 +94,7 @@ class SiteApp:
             found, more = self._answer(message, who)
             if self._mechanism is not None:
                 who.state_spent(self._mechanism)
-            sent = arrays_of(found)
+            sent = arrays_of(found) if found else {}
             if noted:
                 who.note("answer", sent, **who.privacy)
             config |= {**more, **who.privacy}

@@ -280,7 +280,7 @@ def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, 
         raise _unsummed(estimator)
     tasks = site_work(estimator, secure)
     openly = {"bounds", "batch", "columns_bound"} & tasks.keys()  # which announce bounds
-    return tasks if openly else {"bounds": task_of_bounds(), **tasks}
+    return tasks if openly else {"bounds": OF_BOUNDS, **tasks}
 
 
 # -------------------------------------------------------------------- first and second moments
@@ -297,6 +297,9 @@ def task_of_bounds(by_column: bool = False, **task: Any) -> Task:
         return {BOUNDS: Bounds.of(own, by_column).vector}
 
     return Task(bounds, reads=MOMENTS, **task)
+
+
+OF_BOUNDS = task_of_bounds()
 
 
 def task_of_totals(**task: Any) -> Task:

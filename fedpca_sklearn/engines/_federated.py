@@ -217,8 +217,26 @@ def _multiply(
 ) -> np.ndarray:
     """Sums of products over sites, which have sent these summaries unless sums are secure."""
 
-    def check(answer: Answer, *parts: np.ndarray) -> None:
-        _check_rows(answer, parts, sent[answer.site], mean, block)
+    def check(answer: Answer, products: np.ndarray, rest: np.ndarray, *sums: np.ndarray) -> None:
+        """Leave a site out whose products are of other rows than its summary."""
+        (scatter,), (count,) = sums
+        summary = sent[answer.site]
+        n, difference = summary.n_samples, summary.mean.astype(np.float64) - mean
+        about = summary.scatter + n * float(difference @ difference)
+        reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
+        with np.errstate(over="ignore"):  # as liars can make it
+            size = float(np.linalg.norm(products))
+            within = block @ products.reshape(block.shape).T
+        same = (
+            abs(count - n) <= _SAME * n
+            and float(np.abs(rest / n - difference).max()) <= _SAME * reach
+            and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
+            and size <= (1 + _SAME) * about  # of an orthonormal block
+            and np.trace(within) <= (1 + _SAME) * about
+            and np.abs(within - within.T).max(initial=0.0) <= _SAME * about
+        )
+        if not same:
+            raise answer.refused("products of other rows than those of its summary")
 
     shapes = shaped(_products_about(len(mean)), (block.size + len(mean) + 2,), None)
     found, n = sites.added("products", shapes, (mean, block), check)
@@ -226,33 +244,6 @@ def _multiply(
     if n:
         sites.log.record([message_of(total)] * n, [message_of(block)] * n, summed=True)
     return total
-
-
-def _check_rows(
-    answer: Answer,
-    parts: tuple[np.ndarray, ...],
-    summary: Subspace,
-    mean: np.ndarray,
-    block: np.ndarray,
-) -> None:
-    """Leave a site out whose products are of other rows than its summary."""
-    products, deviation, (scatter,), (count,) = parts
-    n, difference = summary.n_samples, summary.mean.astype(np.float64) - mean
-    about = summary.scatter + n * float(difference @ difference)
-    reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
-    with np.errstate(over="ignore"):  # as liars can make it
-        size = float(np.linalg.norm(products))
-        within = block @ products.reshape(block.shape).T
-    same = (
-        abs(count - n) <= _SAME * n
-        and float(np.abs(deviation / n - difference).max()) <= _SAME * reach
-        and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
-        and size <= (1 + _SAME) * about  # of an orthonormal block
-        and np.trace(within) <= (1 + _SAME) * about
-        and np.abs(within - within.T).max(initial=0.0) <= _SAME * about
-    )
-    if not same:
-        raise answer.refused("products of other rows than those of its summary")
 
 
 # -------------------------------------------------------------------- secure sums

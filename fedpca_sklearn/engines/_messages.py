@@ -140,12 +140,13 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
     Nothing is allocated before dtype, size and shape are what they should be, None in ``shape``
     where any length will do.
     """
-    sizes = tuple(n for n in array.shape[:_LISTED] if 0 < n < 2**63)
+    sizes, lengths = tuple(array.shape[:_LISTED]), {1, *array.shape}
     size = math.prod(sizes) * np.dtype(dtype).itemsize
-    if array.dtype != dtype or len(sizes) < len(array.shape) or size != len(array.data):
+    fine = len(sizes) == len(array.shape) and 0 < min(lengths) <= max(lengths) < 2**63
+    if array.dtype != dtype or not fine or size != len(array.data):
         raise BadMessageError(
             f"an array of {len(array.data)} bytes that announces dtype {shown(array.dtype)} and "
-            f"shape {sizes}, expected dtype {dtype}"
+            f"shape {sizes if fine else 'none'}, expected dtype {dtype}"
         )
     if shape is not None and not fits(shape, sizes):
         raise BadMessageError(f"an array of shape {sizes}, expected {shape}")

@@ -137,14 +137,16 @@ class Releases:
         total = np.zeros(d)
         if terms.costs.mean is not None:
             make = partial(self.mechanism._noisy, terms.clipped(X).sum(), terms.mean_std)
-            total = self.release(who, "sum", terms.costs, make, d, 0)
+            total = self.release(who, "sum", terms, make, d)
         return {"sum": total, "count": np.array([float(n)])}
 
     def release(
-        self, who: Site, kind: str, costs: Any, make: Callable, d: int, n: int, *of: np.ndarray
+        self, who: Site, kind: str, terms: Terms, make: Callable, d: int, *of: np.ndarray
     ) -> np.ndarray:
-        """A release of n products."""
-        mu2 = self.mechanism.cost(costs, d, n, self.n_shares)
+        """A release of the sum, or of a product."""
+        is_sum = kind == "sum"
+        costs = terms.costs if is_sum else terms.costs._replace(mean=None)
+        mu2 = self.mechanism.cost(costs, d, int(not is_sum), self.n_shares)
         return who.release(kind, self.mechanism, mu2, make, *of_release(self.secure, *of))
 
     def first(self) -> dict[str, Task]:
@@ -170,8 +172,7 @@ def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -
             columns = estimator.mechanism.noisy_columns(rows, slice(0, d), terms, rng)
             return columns[np.triu_indices(d)]
 
-        costs = terms.costs._replace(mean=None)
-        return {"products": releases.release(who, "second_moments", costs, make, d, 1)}
+        return {"products": releases.release(who, "second_moments", terms, make, d)}
 
     return {**releases.first(), "second_moments": releases.task(second_moments)}
 
@@ -191,8 +192,7 @@ def private_rounds(
             check_basis(V, d, min(estimator.n_components or d, d))
             of = site, terms.clipped(X), estimator.mechanism, terms, (), np.zeros(d)
             make = partial(kind(V, np.zeros(d)).released, PrivateClient(*of))
-            costs = terms.costs._replace(mean=None)
-            return {"products": releases.release(who, kind.kind, costs, make, d, 1, V)}
+            return {"products": releases.release(who, kind.kind, terms, make, d, V)}
 
         return work
 

@@ -434,6 +434,7 @@ def key_pair() -> tuple[bytes, bytes]:
     return key.private_numbers().private_value.to_bytes(_SECRET, "big"), _public_of(key)
 
 
+@lru_cache(maxsize=1024)
 def is_public_key(data: bytes) -> bool:
     """Whether a text is the public key of a pair as `key_pair` makes them."""
     try:
@@ -445,19 +446,18 @@ def is_public_key(data: bytes) -> bool:
 def fits_public_key(secret: bytes, public: bytes) -> bool:
     """Whether a secret key is that of a public one."""
     try:
-        return _public_of(_private(secret)) == public
+        return _public_of(ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE)) == public
     except ValueError:
         return False
 
 
 def shared_keys(secret: bytes, keys: Sequence[bytes]) -> list[bytes]:
     """What the owner of a secret key has in common with those of public keys, and nobody else."""
-    own = _private(secret)
-    return [own.exchange(ec.ECDH(), _public(key)) for key in keys]
-
-
-def _private(secret: bytes) -> ec.EllipticCurvePrivateKey:
-    return ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE)
+    own, found = ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE), []
+    for key in map(_public, keys):
+        derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"shared key")
+        found.append(derived.derive(own.exchange(ec.ECDH(), key)))
+    return found
 
 
 @lru_cache(maxsize=1024)  # each key of a sum is seen more than once
@@ -482,12 +482,9 @@ def mask(secret: bytes, question: bytes, n: int) -> np.ndarray:
 
     ``question`` is the digest of what the mask is for: another one is another mask.
     """
-    stream = Cipher(algorithms.AES(_derived(secret, question)), modes.CTR(bytes(16))).encryptor()
+    key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=question).derive(secret)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(8 * n)), "<u8").astype(np.uint64)
-
-
-def _derived(secret: bytes, purpose: bytes) -> bytes:
-    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose).derive(secret)
 
 
 def signed_masks(
@@ -504,14 +501,14 @@ def signed_masks(
 def sealed(key: bytes, session: bytes, at: int, to: int, shares: tuple[bytes, bytes]) -> bytes:
     """Shares of a seed and of a key, encrypted for one site in one session."""
     nonce, place = os.urandom(_NONCE), session + bytes(f" {at} {to}", "ascii")
-    return nonce + AESGCM(_derived(key, b"box")).encrypt(nonce, b"".join(shares), place)
+    return nonce + AESGCM(key).encrypt(nonce, b"".join(shares), place)
 
 
 def opened(key: bytes, session: bytes, at: int, to: int, box: bytes) -> tuple[bytes, bytes] | None:
     """The shares in what a site has sealed for another one; None if there are none."""
     nonce, place = box[:_NONCE], session + bytes(f" {at} {to}", "ascii")
     try:
-        plain = AESGCM(_derived(key, b"box")).decrypt(nonce, box[_NONCE:], place)
+        plain = AESGCM(key).decrypt(nonce, box[_NONCE:], place)
     except (InvalidTag, ValueError):
         return None
     return plain[:_SEED_SHARE], plain[_SEED_SHARE:]

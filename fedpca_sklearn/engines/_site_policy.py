@@ -202,8 +202,8 @@ def _several(name: str, value: Any, kind: type, what: str) -> tuple | None:
 
 # Name of the one account of a ledger: a site that calls itself something else has spent the same.
 ACCOUNT = "this site"
-# Records of the site's own state: what was released in a run, and of which arguments.
-_RELEASED, _OF = "fedpca_sklearn.released", "fedpca_sklearn.released_of"
+# Record of the site's own state: what was released in a run, after a digest of what it depends on.
+_RELEASED = "fedpca_sklearn.released"
 
 
 @dataclass
@@ -278,15 +278,14 @@ class Site:
             If it does not fit into the owner's budget.
         """
         state = self.context.state
-        arrays, of = dict(state.get(_RELEASED, {})), dict(state.get(_OF, {}))
-        stamp = digest_of_arrays(arguments, str(self.context.run_id).encode())
-        if of.get(kind) != stamp:
+        released = dict(state.get(_RELEASED, {}))
+        stamp = digest_of_arrays(arguments, str(self.context.run_id).encode()).encode()
+        if not released.get(kind, b"").startswith(stamp):
             self._charge(mechanism, mu2)
-            made = make(np.random.default_rng(seeds_of(None)))
-            np.save(kept := BytesIO(), made)
-            arrays[kind], of[kind] = kept.getvalue(), stamp
-            state[_RELEASED], state[_OF] = arrays, of
-        return np.load(BytesIO(arrays[kind]), allow_pickle=False)
+            np.save(made := BytesIO(), make(np.random.default_rng(seeds_of(None))))
+            released[kind] = stamp + made.getvalue()
+            state[_RELEASED] = released
+        return np.load(BytesIO(released[kind][len(stamp) :]), allow_pickle=False)
 
     def state_spent(self, mechanism: Mechanism) -> None:
         """Take from the ledger what all releases have cost so far."""
