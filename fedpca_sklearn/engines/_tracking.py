@@ -21,7 +21,6 @@ from ..rounds._batch_sums import (
     Limits,
     Misfits,
     Scales,
-    limits_by_sums,
     mean_by_counts,
     observed_entries,
     scales_by_sums,
@@ -31,7 +30,6 @@ from ..rounds._power_method import power_method
 from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances, parted, shaped
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
-from ..tracking._outliers import known_thresholds
 from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import Rounds, partial_fit_estimator, refuse_channel, site_work
@@ -414,28 +412,18 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return state
 
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
-        model = Model(state.mean, state.basis)
-        limits, after = self._once("limits", lambda: self._limits(state, Y, model))
-        state = replace(state, outliers=np.zeros((0, Y.shape[1])), threshold=after)
-        return replace(Y, clean=Cleaning(model, limits)), state
-
-    def _limits(self, state: State, Y: Any, model: Model) -> tuple[Limits | None, np.ndarray]:
-        """How outliers are found, and the thresholds of columns after them."""
-        d = Y.shape[1]
-        if not (self.robust and len(state.basis)):
-            return None, np.zeros(d)
-        if not finds_thresholds(self):
-            return None, np.full(d, float(self._support.threshold))
-        columns = known_thresholds(state.threshold)
-        if columns is not None and len(Y) < self.largest:
-            return Limits(True, columns), columns
+        model, d, none = Model(state.mean, state.basis), Y.shape[1], np.zeros((0, Y.shape[1]))
 
         def scales(columns: np.ndarray | None) -> Scales:
             by = Cleaning(model, None if columns is None else Limits(True, columns))
             rounds = BatchRounds(self, Y, {"moments": "sizes"}, by.arrays)
             return scales_by_sums(rounds, Y.clients, d)
 
-        return limits_by_sums(scales, columns, state.n_rows)
+        limits, after = None, np.zeros(d)
+        if self.robust and len(state.basis):
+            limits, after = self._once("limits", lambda: self._limits(state, Y, scales))
+        clean = replace(Y, clean=Cleaning(model, limits))
+        return clean, replace(state, outliers=none, threshold=after)
 
     def _fill(self, state: State, Y: Any) -> Any:
         self.n_fills += not self.alone

@@ -161,14 +161,6 @@ def r_svd_by_sums(
 # -------------------------------------------------------------------- thresholds of outliers
 
 
-class Shard(NamedTuple):
-    """Rows of a client about the mean, and their positions in the batch."""
-
-    label: Any
-    at: np.ndarray
-    Z: np.ndarray
-
-
 class Scales(NamedTuple):
     """What sums of logarithms tell of residuals.
 
@@ -232,48 +224,6 @@ class Sizes(NamedTuple):
     start: np.ndarray
     mask: np.ndarray
     logs: np.ndarray
-
-
-def find_by_sums(
-    federation: Callable[[], Federation],
-    shards: Sequence[Shard],
-    V: np.ndarray,
-    xi: float | Literal["auto"],
-    columns: np.ndarray | None,
-    n_rows: int,
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Outliers of each shard, and the thresholds of the columns after the batch.
-
-    Parameters
-    ----------
-    federation : callable
-        Makes the federation of a round.
-    shards : sequence of Shard
-    V : ndarray of shape (k, d)
-    xi : float or "auto"
-    columns, n_rows
-        As in `limits_by_sums`.
-    """
-    local = federation().map
-    found: list[Sizes] = []
-
-    def scales(columns: np.ndarray | None) -> Scales:
-        starts: list[Any] = [s.start for s in found] or [None] * len(shards)
-        calls = ((s.label, s.Z, V, xi, columns, C) for s, C in zip(shards, starts, strict=True))
-        found[:] = local(sizes_of, calls)
-        clients = [Client(s.label, f.logs) for s, f in zip(shards, found, strict=True)]
-        return scales_by_sums(federation(), clients, V.shape[1])
-
-    limits, after = limits_by_sums(scales, columns, n_rows)
-    if limits.searched:
-        return [sizes.mask for sizes in found], after
-
-    def outliers(label: Any, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Local work of one client: outliers by new thresholds."""
-        return limits.outliers(Z, V, xi, start)
-
-    calls = ((s.label, s.Z, f.start) for s, f in zip(shards, found, strict=True))
-    return list(local(outliers, calls)), after
 
 
 def limits_by_sums(

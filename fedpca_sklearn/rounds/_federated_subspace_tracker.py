@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, replace
-from functools import partial
-from itertools import count, islice
+from itertools import count, islice, repeat
 from numbers import Integral
 from typing import Any
 
@@ -30,12 +29,15 @@ from ..tracking._outliers import OutlierSupport, decompose, known_thresholds, ou
 from ..tracking._stmiss import Filled, Misfit, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
 from ._batch_sums import (
-    Shard,
-    find_by_sums,
+    Limits,
+    Scales,
     largest_eigenvalue,
+    limits_by_sums,
     mean_of_observed,
     misfit_by_sums,
     r_svd_by_sums,
+    scales_by_sums,
+    sizes_of,
     start_without_outliers,
 )
 from ._queries import Client
@@ -261,31 +263,50 @@ class FederatedSubspaceTracker(STMissTracker):
         return state
 
     def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
-        mask, columns = np.zeros(Y.shape, dtype=bool), np.zeros(Y.shape[1])
-        if self.robust and len(state.basis):
-            shards = [
-                Shard(label, at, Y[at] - state.mean)
-                for label, at in shards_of(state.owners[: len(Y)])
-            ]
-            found, columns = self._find(state, shards, len(Y))
-            for shard, hit in zip(shards, found, strict=True):
-                mask[shard.at] = hit
-            Y = np.where(mask, np.nan, Y)
-        return Y, replace(state, outliers=mask, threshold=columns)
+        V, xi, d = state.basis, self._support.xi, Y.shape[1]
+        mask, columns = np.zeros(Y.shape, dtype=bool), np.zeros(d)
+        if not (self.robust and len(V)):
+            return Y, replace(state, outliers=mask, threshold=columns)
+        labels, at = zip(*shards_of(state.owners[: len(Y)]), strict=True)
+        Z, local = [Y[own] - state.mean for own in at], Federation(self.n_jobs).map
+        found: list[Any] = [None] * len(Z)  # what clients know from the last look at their sizes
 
-    def _find(
-        self, state: State, shards: list[Shard], m: int
-    ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Outliers of each shard of m rows, and the thresholds of columns after them."""
-        V, columns = state.basis, known_thresholds(state.threshold)
-        full = m >= self._block_rows(V.shape[1], not state.summary.n_samples)
-        support = self._support
-        if support.threshold == "auto" and (full or columns is None):
-            rounds = partial(self._federation, state)
-            return find_by_sums(rounds, shards, V, support.xi, columns, state.n_rows)
-        calls = ((shard.label, shard.Z, support, V, columns) for shard in shards)
-        found = list(Federation(self.n_jobs).map(_outliers_of, calls))
-        return [mask for mask, _ in found], found[0][1]
+        def scales(columns: np.ndarray | None) -> Scales:
+            starts = [None if sizes is None else sizes.start for sizes in found]
+            calls = zip(labels, Z, repeat(V), repeat(xi), repeat(columns), starts, strict=False)
+            found[:] = local(sizes_of, calls)
+            clients = [
+                Client(label, sizes.logs) for label, sizes in zip(labels, found, strict=True)
+            ]
+            return scales_by_sums(self._federation(state), clients, d)
+
+        limits, columns = self._limits(state, Y, scales)
+
+        def outliers(label: Any, Z: np.ndarray, sizes: Any) -> np.ndarray:
+            """Local work of one client: where its rows have outliers."""
+            if limits is None:
+                return self._support._outliers(Z, V)[0]
+            if sizes is None:
+                return limits.outliers(Z, V, xi)
+            return sizes.mask if limits.searched else limits.outliers(Z, V, xi, sizes.start)
+
+        for own, hit in zip(at, local(outliers, zip(labels, Z, found, strict=True)), strict=True):
+            mask[own] = hit
+        return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=columns)
+
+    def _limits(
+        self, state: State, Y: Any, scales: Callable[..., Scales]
+    ) -> tuple[Limits | None, np.ndarray]:
+        """How outliers are found, and the thresholds of columns after them.
+
+        ``scales`` as in `limits_by_sums`.
+        """
+        d, columns = Y.shape[1], known_thresholds(state.threshold)
+        if self._support.threshold != "auto":
+            return None, np.full(d, float(self._support.threshold))
+        if columns is not None and len(Y) < self._block_rows(d, not state.summary.n_samples):
+            return Limits(True, columns), columns
+        return limits_by_sums(scales, columns, state.n_rows)
 
     def _rounds_about(
         self, what: str, state: State, filled: Filled, Y: Any = None
@@ -342,10 +363,3 @@ class FederatedSubspaceTracker(STMissTracker):
 def _with_squares(label: Any, rows: np.ndarray) -> None:
     """Raise for rows of one client whose squares overflow."""
     check_squares(rows)
-
-
-def _outliers_of(
-    label: Any, Z: np.ndarray, support: OutlierSupport, *by: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Local work of one client: where its rows have outliers."""
-    return support._outliers(Z, *by)
