@@ -260,7 +260,7 @@ def too_large(mean: Any, squares: float, dtype: np.dtype) -> float | None:
 #
 # A header in JSON, and the bytes of the arrays behind it.
 
-_LETTER = b"fedpca message 2\n"
+_LETTER, _OF_ANY_VERSION = b"fedpca message 2\n", b"fedpca message "
 # Bytes of a header, and of a whole file, that are read.
 _LONGEST_HEADER, _LARGEST = 2**26, 2**36
 # Kinds of what is sent beside arrays.
@@ -299,7 +299,9 @@ class Letter(NamedTuple):
         start = len(_LETTER) + 8
         size = int.from_bytes(data[len(_LETTER) : start], "little")
         most = min(_LONGEST_HEADER, len(data) - start)
-        if data[: len(_LETTER)] != _LETTER or not 0 < size <= most:
+        if data.startswith(_OF_ANY_VERSION) and not data.startswith(_LETTER):
+            raise ValueError("it is of another version of messages, of another release")
+        if not data.startswith(_LETTER) or not 0 < size <= most:
             raise ValueError("it is no question, and no answer to one")
         try:
             header = json.loads(data[start : start + size], object_hook=_with_bytes)

@@ -275,6 +275,13 @@ def test_what_is_sent_beside_arrays_is_plain(begun):
             Letter.from_bytes(letter._replace(message=message).to_bytes())
 
 
+def test_a_letter_of_another_version_is_refused_by_name(begun, tmp_path):
+    other = tmp_path / "other"
+    other.write_bytes(begun.read_bytes().replace(b"message 2", b"message 1", 1))
+    with pytest.raises(ValueError, match="other: it is of another version of messages"):
+        read_letter(other)
+
+
 def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
     """Nobody on the way asks or answers in another's name, with or without a key of his own."""
     pytest.importorskip("flwr")
