@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, replace
 from itertools import count, islice, repeat
 from numbers import Integral
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -269,15 +270,15 @@ class FederatedSubspaceTracker(STMissTracker):
             return Y, replace(state, outliers=mask, threshold=columns)
         labels, at = zip(*shards_of(state.owners[: len(Y)]), strict=True)
         Z, local = [Y[own] - state.mean for own in at], Federation(self.n_jobs).map
-        found: list[Any] = [None] * len(Z)  # what clients know from the last look at their sizes
+        # what clients know from the last look at their sizes
+        found: list[Any] = [None] * len(Z)
+        starts = list(found)
 
         def scales(columns: np.ndarray | None) -> Scales:
-            starts = [None if sizes is None else sizes.start for sizes in found]
             calls = zip(labels, Z, repeat(V), repeat(xi), repeat(columns), starts, strict=False)
             found[:] = local(sizes_of, calls)
-            clients = [
-                Client(label, sizes.logs) for label, sizes in zip(labels, found, strict=True)
-            ]
+            starts[:] = map(attrgetter("start"), found)
+            clients = list(map(Client, labels, map(attrgetter("logs"), found)))
             return scales_by_sums(self._federation(state), clients, d)
 
         limits, columns = self._limits(state, Y, scales)
