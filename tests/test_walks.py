@@ -41,7 +41,7 @@ TruncatedDistributedPCA(3) | fit | 22 | 331
 OnlineDistributedPCA(3) | fit | 23 | 579
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 515
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1219
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7746
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7735
 FederatedScaler() | fit | 10 | 95
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2140
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 146

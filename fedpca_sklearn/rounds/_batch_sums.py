@@ -143,18 +143,19 @@ def r_svd_by_sums(
     n_rounds: int,
 ) -> Subspace:
     """Leading directions of the clients' rows and of what the server has of those before."""
-    past, own = before, None
+    mean, scatter, own = before.mean, before.scatter, None
     if before.centered:
         # the server answers with the mean of all, d floats
         there, count = moments_by_sum(federation, clients, before.mean)
         shift = there - before.mean
-        past = before._replace(mean=before.mean + count / (before.n_samples + count) * shift)
+        mean = before.mean + count / (before.n_samples + count) * shift
     if before.n_samples:
-        correction = np.sqrt(before.n_samples) * (before.mean - past.mean)
-        past = past._replace(scatter=before.scatter + correction @ correction)
+        correction = np.sqrt(before.n_samples) * (before.mean - mean)
+        scatter += correction @ correction
         own = before.singular_values[:, None] * before.components
         own = np.concatenate([own, correction[None]])
-    V = power_method(federation, clients, past.mean, start, n_rounds, own=own).basis
+    V = power_method(federation, clients, mean, start, n_rounds, own=own).basis
+    past = before._replace(mean=mean, scatter=scatter)
     return by_rayleigh_ritz(federation, clients, past, V, own)
 
 
