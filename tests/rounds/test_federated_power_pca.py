@@ -388,7 +388,8 @@ def test_local_bases_are_turned_to_the_common_one(seed, steps, r):
     V = random_basis(rng, r, 6)
     own, zero = Client("a", X).moments, np.zeros(6)
     got = TimesScatter(V, zero, steps).local(own)
-    assert_allclose(got, local_oracle(X, V, steps), atol=1e-7 * 20)
+    # each step keeps 1e-8 of the last basis, for directions without variance
+    assert_allclose(got, local_oracle(X, V, steps), atol=1e-6 * 20)
     assert_allclose(got @ got.T / 400, np.eye(r), atol=1e-10)
     # whatever basis of the common subspace, and whatever signs
     R = np.linalg.qr(rng.standard_normal((r, r)))[0]
