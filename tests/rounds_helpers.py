@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from fedpca_sklearn import FederatedPowerPCA, PerfectChannel
 
-examples = settings(max_examples=15, derandomize=True, deadline=None, database=None)
+examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
 
 seeds = st.integers(0, 2**31 - 1)
 

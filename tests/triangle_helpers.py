@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 TOL = 1e-10
 EPS = np.finfo(np.float64).eps
 
-examples = settings(max_examples=30, derandomize=True, deadline=None, database=None)
+examples = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 
 seeds = st.integers(0, 2**20)
 

@@ -94,7 +94,7 @@ def test_nothing_is_said_of_pairs_that_are_not_certain(spectrum, count):
         assert n_products <= 3 * count // 2 + 16
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     times=st.lists(st.integers(1, 4), min_size=4, max_size=12),
     count=st.integers(1, 12),
@@ -231,7 +231,7 @@ def test_a_few_pairs_are_the_same_in_any_unit(exponent, count, order):
 # -------------------------------------------------------------------------- completed bases
 
 
-@settings(max_examples=40, derandomize=True, deadline=None, database=None)
+@settings(max_examples=80, derandomize=True, deadline=None, database=None)
 @given(st.data(), st.integers(1, 12), st.sampled_from(["f8", "f4"]))
 def test_the_extended_rows_are_orthonormal_whatever_the_first_are(data, d, dtype):
     """Alike or zero on some axes, or along groups of equal columns, as those of equal columns."""

@@ -113,7 +113,7 @@ def test_the_noise_of_a_secure_sum_is_that_of_one_process(tmp_path):
     for run in range(10):
         (tmp_path / str(run)).mkdir()
         there.append(private_fit(SUMMARY, tmp_path / str(run)))
-    here = [clone(SUMMARY).set_params(random_state=s).fit(ROWS, clients=LABELS) for s in range(50)]
+    here = [clone(SUMMARY).set_params(random_state=s).fit(ROWS, clients=LABELS) for s in range(100)]
     exact = clone(SUMMARY).set_params(mechanism__epsilon=np.inf).fit(ROWS)
     errors = [np.concatenate([pca.mean_ - exact.mean_ for pca in fits]) for fits in (there, here)]
     assert ks_2samp(*errors).pvalue > 0.01

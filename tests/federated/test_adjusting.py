@@ -75,7 +75,7 @@ def assert_pooled(pca, X, confounders=(), scale=True, tol=1e-10):
     weighted=st.booleans(),
     calls=st.integers(1, 5),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_clients_scales_and_means(
     seed, labels, spread, mean, confounders, kind, weighted, calls
 ):

@@ -50,7 +50,7 @@ merges = st.builds(
 )
 
 
-@settings(examples, max_examples=30)
+@settings(examples, max_examples=60)
 @given(
     rows_of_clients(
         st.one_of(*[st.integers(1, 24)] * 19, st.just(256)),

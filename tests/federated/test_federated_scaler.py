@@ -42,7 +42,7 @@ def rows(sizes, d=4, seed=0):
     return X, clients
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @given(
     client_sizes,
     st.integers(0, 99),

@@ -188,7 +188,7 @@ def assert_is_pca_within(pca, X, clients, k, weight=None, tol=1e-10):
     assert_allclose(pca.subspace_.column_scatter, columns, rtol=1e-9, atol=tol * scale**2)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @given(rows_of_clients(5, ["none", "zeros"], [0.0, 1e6]), st.sampled_from([None, 2, 3]))
 def test_it_is_the_pca_of_rows_minus_their_sites_mean(drawn, fan_in):
     X, clients = drawn.X, drawn.clients

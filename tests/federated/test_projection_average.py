@@ -44,7 +44,7 @@ from fedpca_sklearn import (
 
 AVERAGES = ["steps", "shards"]
 each_average = pytest.mark.parametrize("average", AVERAGES)
-drawn = settings(max_examples=30, derandomize=True, deadline=None, database=None)
+drawn = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 
 
 # -------------------------------------------------------------------- the explicit matrices
@@ -233,7 +233,7 @@ def test_a_wrong_mean_moves_scores_and_no_centring_guards_them():
 # -------------------------------------------------------------------- over time
 
 
-@settings(drawn, max_examples=30)
+@settings(drawn, max_examples=60)
 @given(
     grouping=st.lists(st.integers(1, 4), min_size=1, max_size=5),
     d=st.integers(4, 20),

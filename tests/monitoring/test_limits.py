@@ -194,7 +194,7 @@ def test_squares_of_the_rest_have_no_bias_however_many_components_there_are():
 def test_windows_just_below_an_alarm_do_not_hide_a_change():
     """Whoever sends them raises the number of flagged rows that gives an alarm, to half at most."""
     test = DriftTest(100, 1e-3)
-    for _ in range(30):
+    for _ in range(60):
         window = np.zeros(100, bool)
         while not test.after(window, 0.05, 4000).points and not window.all():
             window[np.flatnonzero(~window)[0]] = True

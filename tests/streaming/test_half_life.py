@@ -84,7 +84,7 @@ def test_a_number_of_rows_is_the_factor_to_the_last_bit(model):
 # ------------------------------------------------------------------------------ in time
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(
     st.integers(1, 60),
     st.integers(0, 99),

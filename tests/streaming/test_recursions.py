@@ -19,7 +19,7 @@ from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMet
 from fedpca_sklearn.streaming._forgetting import EMPTY, bound
 from fedpca_sklearn.streaming._grouse import Steps
 
-examples = settings(max_examples=40, derandomize=True, deadline=None, database=None)
+examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
 N, D = 330, 12
 PLAIN = planted(N, D, noise=0.6, mean=1.0)[0]
@@ -195,7 +195,7 @@ STREAMS = {
 }
 
 
-@settings(examples, max_examples=30)
+@settings(examples, max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
     kind=st.sampled_from(list(STREAMS)),

@@ -125,7 +125,7 @@ def test_what_was_cut_bounds_the_error(n, options, dtype):
     assert_bounded(StreamingPCA(3).fit(X[:, :50].astype(float)), X[:, :50], 3, 1e-9)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_the_bound_of_a_few_passes_is_never_below_the_error(data):
     draw = data.draw

@@ -66,7 +66,7 @@ def evidence_by_the_book(spectrum, rank, n):
     return log_pu - n / 2 * log_likelihood + counted / 2
 
 
-@examples(20)
+@examples(60)
 @given(
     d=st.integers(2, 12),
     more=st.integers(0, 60),
@@ -152,7 +152,7 @@ def test_thresholds_are_those_of_drawn_rows(shape):
     assert not np.array_equal(few, parallel_analysis(summary).thresholds)
 
 
-@examples(20)
+@examples(30)
 @given(seed=st.integers(0, 10_000), n_sites=st.integers(2, 12), d=st.integers(3, 40))
 def test_sites_count_what_pooled_rows_count(seed, n_sites, d):
     rng = np.random.default_rng(seed)

@@ -46,7 +46,7 @@ CUTS = {
 }
 
 
-@examples(20)
+@examples(40)
 @given(
     tables(shapes=[(120, 25), (90, 300)], container="dense", unit=1),
     st.sampled_from([*CUTS]),
@@ -149,7 +149,7 @@ def assert_is_pooled(merged, subspaces, unit=1.0):
     assert Subspace.from_bytes(merged.to_bytes()), "not valid as a message"
 
 
-@examples(20)
+@examples(40)
 @given(site_summaries(), any_method, st.randoms(use_true_random=False), st.data())
 def test_merges_commute_and_associate_and_have_an_identity(drawn, method, random, data):
     parts, unit = drawn
@@ -180,7 +180,7 @@ def test_merges_commute_and_associate_and_have_an_identity(drawn, method, random
     assert_is_pooled(removed, parts, unit)
 
 
-@examples(20)
+@examples(40)
 @given(site_summaries(), any_method, st.integers(0, 6))
 def test_truncated_merge_keeps_the_best_and_all_energy_in_scatter(drawn, method, n_components):
     parts, unit = drawn

@@ -47,7 +47,7 @@ dense_and_sparse = pytest.mark.parametrize("convert", [np.asarray, sp.csr_array]
 # -------------------------------------------------------------------------- exactness
 
 
-@examples(30)
+@examples(50)
 @given(
     tables(),
     st.sampled_from([[10**6], [7, 30], [1, 40, 2, 90]]),

@@ -31,7 +31,7 @@ from fedpca_sklearn import (
 )
 
 nan, inf = np.nan, np.inf
-examples = settings(max_examples=20, derandomize=True, deadline=None, database=None)
+examples = settings(max_examples=40, derandomize=True, deadline=None, database=None)
 
 
 # ------------------------------------------------------------------------------ sparse recovery
