@@ -31,13 +31,11 @@ from fedpca_sklearn import (
     make_power_law,
 )
 
-dask = pytest.importorskip("dask")
-# workers are forked from one process that has imported what they need
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")  # without it Dask's data frames cannot be imported
 dd = pytest.importorskip("dask.dataframe")
+import dask  # noqa: E402
 
 # of older releases, where a test leaves a cluster aside
 pytestmark = pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")
