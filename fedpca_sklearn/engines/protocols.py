@@ -80,9 +80,10 @@ class SumsInProcess:
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the clients answer, by name; as `Sites.sum`."""
         task, sent = self.tasks[kind], [np.asarray(a, dtype=np.float64) for a in arguments]
-        clients = self._moments.items()
-        found = [named(_answer, label, task, own, sent, shapes) for label, own in clients]
-        totals = {name: sum(parts[name] for parts in found) for name in found[0]}
+        totals: dict[str, Any] = {}
+        for label, own in self._moments.items():
+            for name, part in named(_answer, label, task, own, sent, shapes).items():
+                totals[name] = totals.get(name, 0.0) + part
         size, down = (sum(map(np.size, arrays)) for arrays in (totals.values(), sent))
         up = [Size(size, 8 * size)] * len(self._moments)
         self.log.record(up, [Size(down, 8 * down)] * len(self._moments), summed=True)
