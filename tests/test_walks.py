@@ -47,7 +47,7 @@ VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2140
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 146
 SubspaceTracker(3) | fit | 17 | 832
 SubspaceTracker(3) | partial_fit | 17 | 461
-RobustSubspaceTracker(3) | fit | 19 | 1410
+RobustSubspaceTracker(3) | fit | 19 | 2194
 AlternatingProjections(3) | fit | 12 | 112
 GROUSE(3, random_state=0) | fit | 17 | 1243
 OjaPCA(3, random_state=0) | fit | 17 | 555

@@ -224,7 +224,7 @@ def _(
         check_patterns(X, min_rows_of_pattern)
         check_mean(about, d, tracker.center)
         check_basis(V, d, tracker._rank(d))
-        rows = without_sparse_part(dense(X) - about, tracker._rank(d))  # not what V has
+        rows = without_sparse_part(dense(X) - about, tracker._rank(d))[0]  # not what V has
         return {"products": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
 
     def sizes(site, X, c, limits, *, min_rows, min_rows_of_pattern=None):

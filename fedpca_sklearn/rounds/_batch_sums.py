@@ -103,7 +103,7 @@ def start_without_outliers(
 
 def _low_rank_client(label: Any, rows: np.ndarray, rank: int) -> Client:
     """Local work of one client."""
-    return Client(label, without_sparse_part(rows, rank))
+    return Client(label, without_sparse_part(rows, rank)[0])
 
 
 def largest_eigenvalue(

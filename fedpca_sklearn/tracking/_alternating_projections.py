@@ -255,9 +255,14 @@ def robust_mean(X: np.ndarray) -> np.ndarray:
     return mean
 
 
-def without_sparse_part(Z: np.ndarray, rank: int) -> np.ndarray:
-    """Low-rank part of the rows that a tracker starts with."""
-    return alternating_projections(Z, rank, None, _INIT_TOL, _INIT_ITER)[0]
+def without_sparse_part(
+    Z: np.ndarray, rank: int, deviations: float = OUTLIER_DEVIATIONS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Low-rank part of the rows that a tracker starts with, and the sparse part.
+
+    An entry is in the sparse part from so many ``deviations`` on.
+    """
+    return alternating_projections(Z, rank, None, _INIT_TOL, _INIT_ITER, deviations=deviations)[:2]
 
 
 class Varying(NamedTuple):
@@ -286,12 +291,11 @@ class Varying(NamedTuple):
         return float(scipy.special.ndtri(0.75) / upper)
 
     def noise(self, rest: np.ndarray) -> float:
-        """Bound that normal noise hardly exceeds, by the median of what is left of them."""
+        """Standard deviation of normal noise, by the median of what is left of them."""
         values = rest[self.mask]
         if not values.size:
             return 0.0
-        deviations = OUTLIER_DEVIATIONS / scipy.special.ndtri(0.75) * self.factor
-        return deviations * float(np.median(np.abs(values)))
+        return self.factor / scipy.special.ndtri(0.75) * float(np.median(np.abs(values)))
 
 
 def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
@@ -331,6 +335,7 @@ def alternating_projections(
     tol: float,
     max_iter: int,
     iterations: Callable[[int], Iterable[int]] = range,
+    deviations: float = OUTLIER_DEVIATIONS,
 ) -> Separation:
     """Core of `AlternatingProjections`."""
     n, d = Z.shape
@@ -341,7 +346,7 @@ def alternating_projections(
     norm = float(np.linalg.norm(Z)) or 1.0
     L = np.zeros_like(Z)
     varying = varying_entries(Z, seen)
-    first = min(beta * _low_rank(Z, 1)[1][0], varying.noise(Z))
+    first = min(beta * _low_rank(Z, 1)[1][0], deviations * varying.noise(Z))
     S = np.where(np.abs(Z) > first, Z, 0.0)
     error, iteration = np.inf, 0
     turns = iter(iterations(max_iter))
@@ -353,7 +358,7 @@ def alternating_projections(
             L, s = _low_rank(np.where(seen, Z - S, L), k)
             rest = Z - L
             rest[~seen] = 0.0
-            falling, noise = beta * (s[k] + share * s[k - 1]), varying.noise(rest)
+            falling, noise = beta * (s[k] + share * s[k - 1]), deviations * varying.noise(rest)
             S = np.where(np.abs(rest) > max(falling, noise), rest, 0.0)
             before, error = error, float(np.linalg.norm(rest - S)) / norm
             share /= 2

@@ -245,6 +245,13 @@ _LOWEST = 3.0
 _STEPS = 12
 _EXCESS = 3.0
 _MORE, _CERTAIN, _FEW = 8.0, 8.0, 4.0
+# The first rows are still where no more than a tenth of the columns have about their medians so
+# many times the deviation of what the subspace leaves of them.
+_MOVING, _MOVED = 0.1, 3.0
+# Deviations, by the quartile, up to which a row or a column is still, and share of outliers from
+# which on what the subspace explains in such is counted.
+_STILL = 2.0
+_SOME = 0.01
 
 
 class Search(NamedTuple):
@@ -307,6 +314,45 @@ def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.nd
     """
     mask, _, columns = support(Z, V, start)
     return mask, columns
+
+
+def search_first(
+    Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"], sparse: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Outliers of the first batch, and the thresholds of its columns.
+
+    Where nothing else moves they start from the sparse part that AltProj found, if it did: what an
+    object that stays for nearly half of the rows leaves of its columns says nothing of noise.
+    """
+    if sparse is None:
+        return search_batch(Z, V, start_of_support(Z, V, xi))
+    sparse = sparse & (sparse.mean(axis=1, keepdims=True) < 0.5)  # which leave most of a row
+    kept = np.where(sparse, np.nan, Z)
+    start, _ = coordinates(kept, V)
+    about, left = (deviations(R, MEDIAN, axis=0) for R in (Z, kept - start @ V))
+    if np.mean(about > _MOVED * left) > _MOVING:
+        start, sparse = start_of_support(Z, V, xi), None
+    mask, _, columns = support(Z, V, start, lower=True, sparse=sparse)
+    return mask, columns
+
+
+def absorbed(mask: np.ndarray, Z: np.ndarray, V: np.ndarray, columns: np.ndarray) -> float:
+    """Entries that the subspace explains, in rows and columns that are still for the most.
+
+    Over the number of outliers, 0 where these are few. A component of all rows or of all columns
+    has none; an object that stays for a while has.
+    """
+    kept = np.where(mask, np.nan, Z)
+    R = kept - coordinates(kept, V)[0] @ V
+    noise = np.where(np.isfinite(columns) & (columns > 0), columns, np.inf) / OUTLIER_DEVIATIONS
+    z = Z / noise
+    of_columns = deviations(z, _QUARTILE, axis=0)
+    z[:, of_columns == 0] = np.nan
+    of_rows = deviations(z, _QUARTILE, axis=1)
+    still = np.multiply.outer(of_rows <= _STILL, of_columns <= _STILL)
+    found = still & (np.abs(z) > _LOWEST) & (np.abs(R) < np.abs(Z) / 2)
+    some = mask.sum() > _SOME * np.sum(~np.isnan(Z))
+    return float(found.sum() / mask.sum()) if some else 0.0
 
 
 def thresholds_of_columns(
@@ -421,20 +467,23 @@ def support(
     C: np.ndarray,
     known: np.ndarray | None = None,
     lower: bool = False,
+    sparse: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Entries above the thresholds of column and row, residuals of a fit to the others, and those.
 
     Support and least squares alternate until they agree. Thresholds of the columns are the
     ``known`` ones, or by the rows themselves. ``lower``: with `lowered` thresholds, as only normal
-    noise is left.
+    noise is left. ``sparse``: outliers at first; then the deviation of a column is that of its
+    other entries.
     """
-    mask = np.zeros(Z.shape, dtype=bool)
+    mask = np.zeros(Z.shape, dtype=bool) if sparse is None else sparse
     for _ in range(_ROUNDS):
         fit = C @ V
         R = Z - fit
         kept = np.where(mask, np.nan, R)
         rows = OUTLIER_DEVIATIONS * deviations_of_rows(kept)
-        columns = thresholds_of_columns(kept, R, fit) if known is None else known
+        of_columns = R if sparse is None else np.where(_mostly(mask, Z), R, kept)
+        columns = thresholds_of_columns(kept, of_columns, fit) if known is None else known
         limits = np.maximum.outer(rows, columns)
         if lower:
             limits *= lowered(np.abs(R), limits)[:, None]

@@ -18,6 +18,7 @@ from ._alternating_projections import robust_mean, without_sparse_part
 from ._outliers import (
     KNOWN_ROWS,
     Search,
+    absorbed,
     decompose,
     fits,
     fits_worse,
@@ -28,6 +29,7 @@ from ._outliers import (
     remembered,
     rows_outlying,
     search_batch,
+    search_first,
     search_rows,
     start_of_support,
     unused,
@@ -147,6 +149,10 @@ _FEW = 0.01
 # noise the largest singular value, squared, of what is left then is.
 _MUCH = 0.05
 _STRUCTURE = 2.0
+# Deviations from which on AltProj takes an entry of the first rows for an outlier.
+_START = 4.0
+# Share of the outliers of the first rows from which on it is told what else may be one.
+_ABSORBED = 0.2
 # Share of the squares about the origin of half of the columns from which on the subspace says
 # nothing of the rows.
 _MOST = 0.75
@@ -260,6 +266,16 @@ def _warn_of_full(
         )
 
 
+def _warn_of_absorbed(share: float) -> None:
+    if share > _ABSORBED:
+        _warn(
+            "Components of the first rows explain entries of few rows in features that are still "
+            "otherwise. What stays where it is for a while, as an object in a film, is taken for a "
+            "component: fit rows without it first, or take the median of each feature where "
+            "nothing else moves."
+        )
+
+
 def _warn(message: str) -> None:
     warnings.warn(message, UserWarning, stacklevel=2)
 
@@ -321,7 +337,8 @@ class RobustSubspaceTracker(STMissTracker):
     UserWarning
         As by `SubspaceTracker`; of a batch without outliers, though what the subspace leaves of it
         is no noise, and of one with so many that what is left of its rows does not determine their
-        coordinates.
+        coordinates; of a first batch in which components explain entries of few rows, in features
+        that are still otherwise, as what stays for a while may be an object.
 
     See Also
     --------
@@ -344,7 +361,9 @@ class RobustSubspaceTracker(STMissTracker):
     fewer than 100 rows are known. A column has at least the standard deviation of all. Outliers
     must leave most of a row, and not lie near the subspace. Nothing is learnt from a column of a
     batch that is outliers for the most. With batches of less than ten rows features have no
-    thresholds of their own, and errors of the subspace may pass for outliers.
+    thresholds of their own, and errors of the subspace may pass for outliers. Outliers of a first
+    batch in which nothing else moves, by deviations of the features about their medians, start from
+    the sparse part by AltProj, so that an object may stay for nearly half of it.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.
@@ -384,8 +403,8 @@ class RobustSubspaceTracker(STMissTracker):
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or not self._by_altproj:
             return state
-        V = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
-        return replace(state, basis=V)
+        V, sparse = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
+        return replace(state, basis=V, outliers=sparse)
 
     def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         d = Y.shape[1]
@@ -407,8 +426,13 @@ class RobustSubspaceTracker(STMissTracker):
         """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""
         V, columns = state.basis, known_thresholds(state.threshold)
         support = self._support
-        if columns is None or support.threshold != "auto":
+        if support.threshold != "auto":
             mask, columns = support._outliers(Z, V)
+        elif columns is None:
+            sparse = None if state.n_rows else state.outliers  # of AltProj
+            mask, columns = search_first(Z, V, support.xi, sparse)
+            if full:
+                _warn_of_absorbed(absorbed(mask, Z, V, columns))
         else:
             found = search_rows(Z, V, support.xi, columns)
             if not full:
@@ -436,13 +460,18 @@ class RobustSubspaceTracker(STMissTracker):
         mask, columns = search_batch(Z, V, found.start)
         if fits_worse(found.typical_level) and len(Z) >= ALTPROJ_ROWS * len(V):
             Z = Z - robust_mean(Z)
-            W = subspace_without_outliers(Z, len(V))
+            W, _ = subspace_without_outliers(Z, len(V))
             anew = search_batch(Z, W, start_of_support(Z, W, self._support.xi))
             if np.median(anew[1]) < np.median(columns):
                 return anew
         return mask, columns
 
 
-def subspace_without_outliers(Z: np.ndarray, rank: int) -> np.ndarray:
-    """Leading directions of the low-rank part that AltProj finds of rows about their mean."""
-    return linalg.top_of_rows(without_sparse_part(Z, rank), rank)[0]
+def subspace_without_outliers(Z: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Leading directions of the low-rank part that AltProj finds of rows, and where others are.
+
+    An entry of noise that is left out costs little, one of a faint outlier that is not spoils the
+    subspace, so that less is an outlier than elsewhere.
+    """
+    low_rank, sparse = without_sparse_part(Z, rank, _START)
+    return linalg.top_of_rows(low_rank, rank)[0], sparse != 0

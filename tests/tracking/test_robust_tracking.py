@@ -344,6 +344,27 @@ def make_film(kind, motion, n=200, shape=(30, 40), contrast=CONTRAST, seed=0):
     return X, mask, behind
 
 
+def test_an_object_in_all_frames_that_lingers_is_found_over_a_still_scene():
+    X, true, _ = make_film("still", "lingering", n=240)
+    X, true = X[TRAIN:], true[TRAIN:]
+    median = np.abs(X - np.median(X, axis=0)) > CONTRAST / 2  # half of what is known of no film
+    _, sparse = RobustSubspaceTracker(3).fit(X).decompose(X)
+    found = sparse != 0
+    overlap, best = ((m & true).sum() / (m | true).sum() for m in (found, median))
+    assert overlap >= 0.95 * best
+
+
+def test_it_is_told_where_what_stays_in_the_first_rows_may_be_an_object():
+    """Over a still scene the median of the frames would find it."""
+    words = "entries of few rows in features that are still otherwise"
+    X, true, _ = make_film("still", "lingering", n=240, contrast=6 * NOISE)
+    with pytest.warns(UserWarning, match=words):
+        tracker = RobustSubspaceTracker(3).fit(X[TRAIN:])
+    assert f1_score(true[TRAIN:], tracker.outlier_mask_) < 0.7
+    for kind in "still", "waving", "drift":  # not of clean frames, with components too many
+        RobustSubspaceTracker(8).fit(make_film(kind, "lingering")[0][:TRAIN])
+
+
 @pytest.mark.parametrize("absorb_after", [40, 80, None])
 def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
     X, mask, _ = make_film("still", "stopping", n=300)
