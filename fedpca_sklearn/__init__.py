@@ -3,9 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._version import VERSION
 from .federated import *
 from .streaming import *
+from .summary._provenance import VERSION
 
 if TYPE_CHECKING:
     from ._base.batches import on_device as on_device

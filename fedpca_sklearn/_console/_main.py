@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .._version import VERSION
 from ..engines._site_policy import MIN_ROWS
+from ..summary._provenance import VERSION
 from . import _commands
 from ._commands import show
 from ._report import Report, one_line

@@ -49,6 +49,9 @@ class MissingStrategy(BaseEstimator, ABC):
     # Rules for ``n_components`` that know how many rows have what.
     _rules: frozenset[str] = frozenset()
 
+    # Whether more rows may come after a fit; not where rounds need all of them at once.
+    _goes_on = True
+
     def validate(self) -> None:
         """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
         self._validate_params()

@@ -106,6 +106,7 @@ class ConditionalFill(MissingStrategy):
 
     _leaves = MissingStrategy._leaves | {"estimator", "merge"}
     _rules = frozenset({HELD_OUT})
+    _goes_on = False
 
     n_rounds: int = allowed(AT_LEAST_ONE, default=2)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import (
     ADJUSTING,
@@ -24,23 +21,20 @@ from .._base.adjusting import (
     subspace_error_bound,
     warn_of_another_cut,
 )
-from .._base.fitted import LEARNT, Learnt, of_one_state, show_in
+from .._base.fitted import LEARNT, Learnt, of_one_state
 from .._base.transformer import impute
 from .._kernels.too_large import largest_named
-from .._validation.arrays import NAMESPACE
 from .._validation.checks import (
     InstanceOf,
     Interval,
     allowed,
-    check_at_most_features,
     number_or_none,
     with_parameters,
 )
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
-from ..summary import Subspace
-from ..summary._merging import check_subspaces, checked_with_namespace
+from ..summary._merging import check_subspaces
 from ..summary._updating import lacks_directions
 from ._available_pairs import MissingStrategy, check_missing, from_pairs, ridge_of
 from ._client_refinement import (
@@ -51,9 +45,8 @@ from ._client_refinement import (
     refine_as_asked,
     warn_of_cut,
 )
-from ._clients import StreamingClientsTransformer, label_order
-from ._conditional_fill import ConditionalFill
-from ._local_fit import DeferredMerge, Site, labels_of_sites, partial_fit, rows_of_summary
+from ._clients import StreamingClientsTransformer
+from ._local_fit import DeferredMerge, goes_on, partial_fit
 from ._merge import (
     LastMerge,
     MergeStrategy,
@@ -70,13 +63,15 @@ from ._private import (
     privacy_spent,
     release_of_clients,
 )
-from ._summaries import Summarised, deferred_merge, fitted_estimators, take_summaries
-
-
-def goes_on(pca: Any) -> bool:
-    """Whether clients take more rows: not where rounds, or their estimators, need all at once."""
-    can = pca.estimator is None or hasattr(pca.estimator, "partial_fit")
-    return can and not isinstance(pca.missing, ConditionalFill)
+from ._summaries import (
+    Summarised,
+    deferred_merge,
+    estimators,
+    from_subspaces,
+    remove,
+    summaries,
+    take_summaries,
+)
 
 
 @with_parameters
@@ -186,7 +181,9 @@ class FederatedPCA(StreamingClientsTransformer):
     partial_out: Any = allowed(*ADJUSTING["partial_out"], default=None)
 
     # what else can be done with clients, and read of the fit
+    from_subspaces = classmethod(from_subspaces)
     from_pairs = classmethod(from_pairs)
+    remove = remove
     partial_fit = available_if(goes_on)(partial_fit)
     refine = refine
     impute = available_if(attrgetter("_takes_missing"))(of_one_state(impute))
@@ -195,24 +192,7 @@ class FederatedPCA(StreamingClientsTransformer):
     subspace_error_bound_ = property(subspace_error_bound)
     explained_variance_interval_ = property(explained_variance_interval)
     privacy_spent_ = property(privacy_spent)
-
-    @property
-    def summaries_(self) -> dict[Any, Subspace]:
-        """What each client has sent last, by its label."""
-        check_is_fitted(self)
-        if self._trust == "sum":
-            raise AttributeError("With trust='sum' only the sum of all clients is known.")
-        return {label: self._clients[label].summary for label in self.clients_}
-
-    @property
-    def estimators_(self) -> dict[Any, Any]:
-        """The fitted sub-estimator of each client, by its label; made when they are read."""
-        check_is_fitted(self)
-        of, made = vars(self).get("_estimators", (None, {}))
-        if of is not self._clients:
-            made = fitted_estimators(self._clients)
-            self._estimators = self._clients, made
-        return made
+    summaries_, estimators_ = property(summaries), property(estimators)
 
     @property
     def _takes_missing(self) -> bool:
@@ -237,142 +217,6 @@ class FederatedPCA(StreamingClientsTransformer):
         self.n_refinements_ = 0
         self._missing_of_fit = self.missing and type(self.missing).__name__
         self.__dict__.pop("negative_variance_", None)
-
-    # ---------------------------------------------------------------- clients by their summaries
-
-    @classmethod
-    def from_subspaces(
-        cls,
-        subspaces: Sequence[Subspace],
-        n_components: int | float | str | None = None,
-        *,
-        merge: Any = None,
-        scale: bool = False,
-        partial_out: Any = None,
-    ) -> Any:
-        """Build a fitted estimator from summaries that were computed elsewhere.
-
-        Where summaries know their ``sites``, two with a site in common are refused, and a warning
-        tells if only some know them.
-
-        Parameters
-        ----------
-        subspaces : sequence of Subspace
-            One per site, for instance read with `Subspace.load`.
-        n_components : int, float, "parallel", "mle" or None, default=None
-            Number of components, or in (0, 1) the share of the variance that they explain, or the
-            rule that counts them; None: all that the merged summaries hold. If directions were cut,
-            a larger number than that is an error.
-        merge : MergeStrategy or None, default=None
-            Strategy that makes one summary of all; None: ``SubspaceMerge()``.
-        scale : bool, default=False
-            As in `FederatedPCA`. Sites need not know, unless they cut directions: the summaries are
-            those of the rows. A warning tells if more than 5 % of the variance of scaled columns is
-            missing in them, and ten times the share that is missing of the columns as they are.
-        partial_out : str, int or sequence of these, default=None
-            As in `FederatedPCA`. A warning tells if 5 % of a confounder's variance was cut.
-
-        Returns
-        -------
-        pca : FederatedPCA
-            ``clients_`` are the sites, if all summaries know theirs, or else the positions in the
-            list. A later ``partial_fit`` adds clients with other labels, and goes on with more rows
-            of these, as `StreamingPCA.from_subspace` does.
-
-        Examples
-        --------
-        Sites that cannot share rows fit by themselves, and send a file:
-
-        >>> from sklearn.datasets import load_digits
-        >>> from fedpca_sklearn import FederatedPCA, StreamingPCA
-        >>> X, y = load_digits(return_X_y=True)
-        >>> sites = [StreamingPCA(5).fit(X[y == digit]).subspace_ for digit in range(10)]
-        >>> FederatedPCA.from_subspaces(sites, 5).explained_variance_.round(3)
-        array([179.007, 163.718, 141.788, 101.1  ,  69.513])
-        """
-        pca = cls(n_components, merge=merge, scale=scale, partial_out=partial_out)
-        return pca._fitted_on(subspaces)
-
-    def _fitted_on(self, subspaces: Sequence[Subspace]) -> Any:
-        """The estimator, fitted on summaries."""
-        self._check_parameters()
-        subspaces, namespace = checked_with_namespace(subspaces)
-        check_at_most_features(self.n_components, subspaces[0].n_features)
-        if not any(s.n_samples > 0 for s in subspaces):
-            raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
-        self._start()
-        self._clients = {
-            label: Site(None, rows_of_summary(s), s)
-            for label, s in zip(labels_of_sites(subspaces), subspaces, strict=True)
-        }
-        self._merge_all()
-        beyond = self._beyond_the_summary()
-        if beyond is not None:
-            raise ValueError(beyond)
-        self.clients_ = sorted(self._clients, key=label_order)
-        self.n_features_in_ = subspaces[0].n_features
-        if self.subspace_.feature_names is not None:
-            self.feature_names_in_ = np.array(self.subspace_.feature_names, dtype=object)
-        warn_of_another_cut(self)
-        show_in(namespace, self)
-        return self
-
-    def remove(self, label: Any) -> Any:
-        """Take a client out: the fit is then that of the others, as if it had never come.
-
-        Parameters
-        ----------
-        label : object
-            One of ``clients_``.
-
-        Returns
-        -------
-        self : FederatedPCA
-            Unchanged if an error is raised. What a mechanism has charged stays charged.
-
-        Raises
-        ------
-        ValueError
-            For an unknown label, for the last client, and with ``trust="sum"``, where only the sum
-            of all is known.
-
-        Notes
-        -----
-        The others' summaries are merged anew, so that nothing of the client is left, not even a
-        rounding error, nor a refinement. In a tree the merges on its path are made again.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from fedpca_sklearn import FederatedPCA
-        >>> X, y = load_digits(return_X_y=True)
-        >>> pca = FederatedPCA(5).fit(X, clients=y).remove(3)
-        >>> others = FederatedPCA(5).fit(X[y != 3], clients=y[y != 3])
-        >>> bool((pca.explained_variance_ == others.explained_variance_).all())
-        True
-        """
-        check_is_fitted(self)
-        if self._trust == "sum":
-            raise ValueError("trust='sum' knows the sum of all clients only; none can be removed.")
-        if label not in self._clients:
-            raise ValueError(f"label must be one of clients_, {self.clients_}, got {label!r}.")
-        others = {known: site for known, site in self._clients.items() if known != label}
-        if not any(site.n_rows for site in others.values()):
-            raise ValueError(f"label={label!r} is the last client; nothing would be left.")
-        namespace = vars(self).get(NAMESPACE)
-        with self._unchanged_on_error():
-            self.communication_ = self.communication_.copy()
-            self._clients = others
-            if self.missing is None:
-                self._merge_all()
-            else:
-                self.missing._merge_others(self)
-            self.clients_ = [known for known in self.clients_ if known in others]
-            if namespace is not None:
-                self.__dict__[NAMESPACE] = namespace
-        if self.missing is None:
-            self._warn_of_cut()
-        return self
 
     # ---------------------------------------------------------------- the round
 

@@ -172,6 +172,12 @@ class DeferredMerge(NamedTuple):
     new: Any
 
 
+def goes_on(pca: Any) -> bool:
+    """Whether clients take more rows: not where rounds, or their estimators, need all at once."""
+    can = pca.estimator is None or hasattr(pca.estimator, "partial_fit")
+    return can and getattr(pca.missing, "_goes_on", True)
+
+
 def partial_fit(
     self: Any, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
 ) -> Any:

@@ -20,6 +20,7 @@ from ..summary._projection_mean import rayleigh_ritz
 from ._clients import labels_of, rows_of, shards_of, split_labels
 from ._federated_pca import FederatedPCA
 from ._shared_and_local import PersonalRounds, SharedAndLocal, local_directions
+from ._summaries import fitted_on
 
 
 @with_parameters
@@ -175,7 +176,7 @@ class PersonalizedPCA(FederatedPCA):
         pca : PersonalizedPCA
             As `FederatedPCA.from_subspaces` returns it.
         """
-        return cls(n_components, n_local_components)._fitted_on(subspaces)
+        return fitted_on(cls(n_components, n_local_components), subspaces)
 
     def _merge_all(self) -> None:
         super()._merge_all()

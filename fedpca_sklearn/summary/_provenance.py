@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
 from .._validation.containers import NAME_BYTES, check_names, check_text, composed
-from .._version import VERSION
+
+VERSION = "0.1.0"  # of the library
 
 # The most names that a file holds, of columns or of sites; a Python string takes 50 bytes and more.
 MAX_NAMES = 2**20
