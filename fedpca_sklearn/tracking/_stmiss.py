@@ -134,6 +134,8 @@ class State:
         Squared residuals of batches beyond the basis before each, of which recent ones count more.
     keeps : bool
         Whether all batches count.
+    whole : bool
+        Whether no entry of a batch was filled in.
     rival : State or None
         The state with the other answer to ``keeps``, once the two differ.
     """
@@ -156,6 +158,7 @@ class State:
     weight: float = 1.0
     loss: float = 0.0
     keeps: bool = False
+    whole: bool = True
     rival: State | None = None
 
 

@@ -60,7 +60,8 @@ def without_times(method: Callable) -> Callable:
 
 
 # A subspace has changed if less than this share of the rows of a fit counts, and a model that keeps
-# the past loses more: by these shares of its loss, and of the variance of an entry.
+# the past loses more: by these shares of its loss, and, where entries were filled in, of the
+# variance of an entry.
 _COUNT, _LOSS, _VARIANCE = 0.75, 0.2, 0.07
 
 # Constraints of the parameters of trackers that find outliers.
@@ -129,7 +130,8 @@ class STMissTracker(BlockTransformer):
             return False
         of_loss = min(n_rows, self._block_rows(d, False) / (1 - LOSS_KEPT))
         variances = of_loss * state.summary.scatter / (counted * d) if counted else math.inf
-        return rival.loss - state.loss > max(_LOSS * rival.loss, _VARIANCE * variances)
+        least = 0.0 if state.whole else _VARIANCE * variances
+        return rival.loss - state.loss > max(_LOSS * rival.loss, least)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -148,6 +150,7 @@ class STMissTracker(BlockTransformer):
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         check_squares(Y)
         state, Y = self._cleaned(state, Y)
+        state = replace(state, whole=state.whole and not np.isnan(Y).any())
         # of a state that forgets and one that keeps the past, which has had less loss so far
         one, other = replace(state, rival=None), state.rival
         new = self._taken(one, Y)
@@ -158,6 +161,7 @@ class STMissTracker(BlockTransformer):
         other = replace(one, keeps=True) if other is None else other
         found = state.outliers, state.threshold, state.outlying
         other = replace(other, outliers=found[0], threshold=found[1], outlying=found[2])
+        other = replace(other, whole=state.whole)
         rival = self._taken(other, Y)
         forgets, keeps = (rival, new) if new.keeps else (new, rival)
         if forgets.loss < keeps.loss:

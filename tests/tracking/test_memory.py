@@ -75,6 +75,18 @@ def test_a_fit_does_not_take_the_holes_of_its_first_rows_for_a_change(noise):
     assert SubspaceTracker(3).fit(X).subspace_.n_samples < 400
 
 
+def test_a_change_of_little_variance_is_told_where_no_entry_is_filled_in():
+    """Rows of one large direction, and small ones that change: models of all lose twice as much."""
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.standard_normal((12, 5)))[0].T
+    X = rng.standard_normal((800, 3)) @ (axes[:3] * [[300], [2], [2]])
+    X[400:] += rng.standard_normal((400, 2)) @ axes[3:] * 2 - X[400:] @ axes[1:3].T @ axes[1:3]
+    X += 0.1 * rng.standard_normal(X.shape)
+    with pytest.warns(UserWarning, match="the subspace of the rows has changed"):
+        SubspaceTracker(3).fit(X)
+    SubspaceTracker(3).fit(rng.permutation(X[:400]))  # warnings are errors in these tests
+
+
 # in noise a robust tracker takes what changes for outliers at first
 @pytest.mark.filterwarnings("ignore:the subspace of the rows has changed")
 @pytest.mark.parametrize(
