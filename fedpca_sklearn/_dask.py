@@ -62,9 +62,8 @@ def is_dask_frame(X: Any) -> bool:
     return type(X).__module__.startswith(("dask.dataframe", "dask_expr"))
 
 
-def is_delayed(value: Any) -> bool:
-    """Whether a value is a task of Dask's."""
-    return type(value).__module__.startswith("dask.delayed")
+# Module of the tasks of Dask.
+DELAYED = "dask.delayed"
 
 
 def refuse_dask(estimator: Any, X: Any) -> None:
@@ -241,7 +240,7 @@ def run(function: Callable, calls: Iterable[tuple], merge: Callable | None = Non
     task = delayed(_at_chunk, pure=True, nout=3)
     parts = []
     for call in calls:
-        at = next(i for i, argument in enumerate(call) if is_delayed(argument))
+        at = [type(argument).__module__ for argument in call].index(DELAYED)
         parts.append(task(function, at, merge is not None, *call))
     tree = merge and _tree([body for body, _, _ in parts], partial(_merge_present, merge))
     results, merged = _compute([(result, size) for _, result, size in parts], tree)

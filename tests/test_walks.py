@@ -41,13 +41,13 @@ TruncatedDistributedPCA(3) | fit | 22 | 331
 OnlineDistributedPCA(3) | fit | 23 | 579
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 515
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1219
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7735
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7273
 FederatedScaler() | fit | 10 | 95
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2140
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 146
-SubspaceTracker(3) | fit | 17 | 832
-SubspaceTracker(3) | partial_fit | 17 | 461
-RobustSubspaceTracker(3) | fit | 19 | 2194
+SubspaceTracker(3) | fit | 17 | 777
+SubspaceTracker(3) | partial_fit | 17 | 431
+RobustSubspaceTracker(3) | fit | 19 | 2148
 AlternatingProjections(3) | fit | 12 | 112
 GROUSE(3, random_state=0) | fit | 17 | 1243
 OjaPCA(3, random_state=0) | fit | 17 | 555

@@ -639,7 +639,7 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         missed = np.zeros_like(Z)
         for i in range(_FOLDS):
             hidden = fold == i
-            C, _ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
+            C, *_ = coordinates(np.where(hidden, np.nan, Z), V, ridge=ridge)
             missed[hidden] = (Z - C @ V)[hidden]
         w = 1.0 if weight is None else weight[at, None]
         error += float(np.nansum(w * missed**2))

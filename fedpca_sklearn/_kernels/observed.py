@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,22 +49,40 @@ def has_holes(X: Any) -> bool:
     return bool(np.isnan(X.data if sp.issparse(X) else X).any())
 
 
+class Fit(NamedTuple):
+    """Coordinates of rows in an orthonormal basis, from the entries that are there.
+
+    Attributes
+    ----------
+    values : ndarray of shape (m, k)
+    gain : ndarray of shape (m,)
+        By how much each row's coordinates amplify the variance of noise, 1 for whole rows.
+    numbers : ndarray of shape (m,)
+        Coordinates that are fitted to each row; those with a ridge count in part, by the trace of
+        ``A (A^T A + ridge)^{-1} A^T``.
+    """
+
+    values: np.ndarray
+    gain: np.ndarray
+    numbers: np.ndarray
+
+
 def coordinates(
     Z: np.ndarray,
     V: np.ndarray,
     cutoff: float = UNDETERMINED,
     ridge: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of rows in an orthonormal basis, from the entries that are there.
+) -> Fit:
+    """Coordinates by least squares, or for rows with missing entries with a ridge for each.
 
-    By least squares, or for rows with missing entries with a ridge for each coordinate. Where the
-    entries do not determine the coordinates, those of least norm. Also returns by how much each
-    row's coordinates amplify the variance of noise, 1 for whole rows. See `gram_inverses`.
+    Where the entries do not determine the coordinates, those of least norm. See `gram_inverses`.
     """
     gain = np.ones(len(Z))
+    lost = 0.0 if ridge is None else float((ridge / (1 + ridge)).sum())
+    numbers = np.full(len(Z), len(V) - lost)
     missing = np.isnan(Z)
     if not missing.any():
-        return Z @ V.T, gain
+        return Fit(Z @ V.T, gain, numbers)
     seen = ~missing
     holes = np.flatnonzero(~seen.all(axis=1))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -72,7 +90,9 @@ def coordinates(
         if len(holes) and len(V):
             inverse, gain[holes] = gram_inverses(seen[holes], V, cutoff, ridge)
             C[holes] = (inverse @ C[holes][:, :, None])[:, :, 0]
-    return C, gain
+            if ridge is not None:
+                numbers[holes] = len(V) - np.einsum("ijj,j->i", inverse, ridge)
+    return Fit(C, gain, numbers)
 
 
 def coordinates_of_rows(
@@ -85,7 +105,7 @@ def coordinates_of_rows(
     Z = np.empty((X.shape[0], len(V)), dtype=dtype)
     for at in slices_of(X.shape[0], ROWS_AT_ONCE):
         rows = (X[at].toarray() if sp.issparse(X) else X[at]) - mean
-        C, _ = coordinates(rows, V, ridge=ridge)
+        C, *_ = coordinates(rows, V, ridge=ridge)
         Z[at] = C if ridge is None else np.where(np.isnan(rows), C @ V, rows) @ V.T
     return Z
 
@@ -102,7 +122,7 @@ def filled_in(
     X = X.copy()
     for rows in slices_of(len(X), ROWS_AT_ONCE):
         if lost[rows].any():
-            C, _ = coordinates(usable[rows] - mean, V, ridge=ridge)
+            C, *_ = coordinates(usable[rows] - mean, V, ridge=ridge)
             X[rows][lost[rows]] = (C @ V + mean)[lost[rows]]
     return X
 
@@ -162,19 +182,6 @@ def lost_grams(seen: np.ndarray, V: np.ndarray) -> np.ndarray:
     G[:, rows, cols] = lost
     G[:, cols, rows] = lost
     return G
-
-
-def fitted_numbers(seen: np.ndarray, V: np.ndarray, ridge: np.ndarray | None) -> np.ndarray:
-    """Number of coordinates that are fitted to each row; those with a ridge count in part.
-
-    The trace of ``A (A^T A + ridge)^{-1} A^T``.
-    """
-    k = len(V)
-    numbers = np.full(len(seen), float(k))
-    if ridge is not None and k:
-        inverse, _ = gram_inverses(seen, V, ridge=ridge)
-        numbers -= np.einsum("ijj,j->i", inverse, ridge)
-    return numbers
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 from sklearn import config_context, get_config
 
-from .._dask import is_delayed, run
+from .._dask import DELAYED, run
 from .._kernels.threads import single_blas_thread
 from ._channel import Channel, PerfectChannel
 
@@ -276,7 +276,7 @@ class Federation:
         clients = iter(clients)
         first = tuple(islice(clients, 1))
         clients = chain(first, clients)
-        if any(map(is_delayed, chain(*first))):
+        if DELAYED in {type(argument).__module__ for argument in chain(*first)}:
             return self._where_rows_are(function, clients)
         if effective_n_jobs(self.n_jobs) == 1:
             return starmap(partial(named, function), clients)

@@ -370,7 +370,7 @@ class Tracker(BlockTransformer):
         """
         new = before.measured == 0 or not before.begun
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
-        C, gain = coordinates(Z, V if new else before.basis)
+        C, gain, _ = coordinates(Z, V if new else before.basis)
         root = fading.factor ** (fading.ages / 2)
         root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
         rows, turn, noise = C * root[:, None], np.eye(len(V)), math.nan

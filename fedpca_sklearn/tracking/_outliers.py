@@ -328,7 +328,7 @@ def search_first(
         return search_batch(Z, V, start_of_support(Z, V, xi))
     sparse = sparse & (sparse.mean(axis=1, keepdims=True) < 0.5)  # which leave most of a row
     kept = np.where(sparse, np.nan, Z)
-    start, _ = coordinates(kept, V)
+    start, *_ = coordinates(kept, V)
     about, left = (deviations(R, MEDIAN, axis=0) for R in (Z, kept - start @ V))
     if np.mean(about > _MOVED * left) > _MOVING:
         start, sparse = start_of_support(Z, V, xi), None
@@ -377,7 +377,7 @@ def remembered(
     outliers that were missed; a column that is all outliers keeps its own.
     """
     kept = np.where(mask, np.nan, Z)
-    C, _ = coordinates(kept, V)
+    C, *_ = coordinates(kept, V)
     fit = C @ V
     kept -= fit
     every = _floor(kept, fit) / OUTLIER_DEVIATIONS
@@ -490,7 +490,7 @@ def support(
         before, mask = mask, np.abs(R) > limits
         if np.array_equal(before, mask):
             break
-        C, _ = coordinates(np.where(mask, np.nan, Z), V)
+        C, *_ = coordinates(np.where(mask, np.nan, Z), V)
     return mask, R, columns
 
 

@@ -88,7 +88,7 @@ def _warn_of_rest(
     unit = -np.frexp(np.nanmax(np.abs(Z)))[1]  # fourth powers may overflow or vanish
     Z, mean = np.ldexp(Z, unit), np.ldexp(mean, unit)
     kept = np.where(mask, np.nan, Z)
-    C, _ = coordinates(kept, V)
+    C, *_ = coordinates(kept, V)
     R = kept - C @ V
     if share <= _FEW and _two_heaps(R, kept + mean):
         _warn(
@@ -155,8 +155,7 @@ def _warn_of_full(
     V: np.ndarray,
     threshold: float | Literal["auto"],
 ) -> None:
-    _, before = coordinates(Z, V)
-    _, after = coordinates(np.where(mask, np.nan, Z), V)
+    before, after = (coordinates(rows, V).gain for rows in (Z, np.where(mask, np.nan, Z)))
     lost = np.mean((before <= MAX_GAIN_IN_SVD) & (after > MAX_GAIN_IN_SVD))
     if lost > 0.5:
         change = "set" if threshold == "auto" else "raise"

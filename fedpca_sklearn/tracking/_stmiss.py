@@ -163,12 +163,23 @@ class State:
 
 
 class Filled(NamedTuple):
-    """A filled batch: L_j, its coordinates in the last basis, which rows count, and the ridge."""
+    """A filled batch, L_j.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m, d)
+    coordinates : ndarray of shape (m, k)
+        In the last basis.
+    counts : ndarray of shape (m,), bool
+        Which rows count.
+    numbers : ndarray of shape (m,)
+        Coordinates that were fitted to each row, see `Fit`.
+    """
 
     rows: np.ndarray
     coordinates: np.ndarray
     counts: np.ndarray
-    ridge: np.ndarray | None = None
+    numbers: np.ndarray
 
 
 def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | None = None) -> Filled:
@@ -182,12 +193,12 @@ def fill(Y: np.ndarray, mean: np.ndarray, V: np.ndarray, ridge: np.ndarray | Non
     """
     lost = np.isnan(Y)
     some = (~lost).sum(axis=1) >= max(len(V), 1)
-    C, gain = coordinates(Y - mean, V, ridge=ridge)
+    C, gain, numbers = coordinates(Y - mean, V, ridge=ridge)
     counts = some & (gain <= MAX_GAIN_IN_SVD)
     if not counts.any():
-        C, _ = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD, ridge)
+        C, _, numbers = coordinates(Y - mean, V, 1 / MAX_GAIN_IN_SVD, ridge)
         counts = some
-    return Filled(np.where(lost, C @ V + mean, Y), C, counts, ridge)
+    return Filled(np.where(lost, C @ V + mean, Y), C, counts, numbers)
 
 
 def r_svd(past: Subspace, L: np.ndarray, rank: int) -> Subspace:

@@ -17,7 +17,7 @@ from .._base.block_transformer import BlockTransformer
 from .._base.fitted import LEARNT, computed
 from .._base.transformer import impute, score
 from .._kernels import linalg
-from .._kernels.observed import fitted_numbers, noise_ridge
+from .._kernels.observed import noise_ridge
 from .._kernels.too_large import check_squares, too_large
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..streaming._forgetting import HALF_LIFE, check_half_life, duration_of, factor_of
@@ -311,7 +311,7 @@ class STMissTracker(BlockTransformer):
         """
         there, Z = ~np.isnan(Y), Y - state.mean
         R = np.where(there, Z - filled.coordinates @ state.basis, 0.0)
-        k, seen = fitted_numbers(there, state.basis, filled.ridge), np.sum(there, axis=1)
+        k, seen = filled.numbers, np.sum(there, axis=1)
         with np.errstate(over="ignore"):
             squares = np.sum(R**2, axis=1), np.nansum(Z**2, axis=1)
         parts = np.stack([*squares, seen - k, seen], axis=1)

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 from fedpca_sklearn import SubspaceTracker
-from fedpca_sklearn._kernels.observed import GaussianModel, coordinates, fitted_numbers, noise_ridge
+from fedpca_sklearn._kernels.observed import GaussianModel, coordinates, noise_ridge
 
 EPS, nan, inf = np.finfo(float).eps, np.nan, np.inf
 CODES = """
@@ -60,7 +60,7 @@ def predicted(z, model):
 @pytest.mark.parametrize("loading", [1.0, 1e-2, 1e-4, 1e-6])
 def test_coordinates_are_taken_for_undetermined_below_a_share_of_1e_10(loading):
     V = np.array([[1.0, 0.0, 0.0], [0.0, loading, np.sqrt(1 - loading**2)]])
-    C, gain = coordinates(np.array([[2.0, 3 * loading, nan]]), V)
+    C, gain, _ = coordinates(np.array([[2.0, 3 * loading, nan]]), V)
     if loading**2 > 1e-10:  # which is 1 less what is missing, hence rounded to EPS
         assert_allclose(gain, loading**-2, rtol=4 * EPS / loading**2)
         assert_allclose(C, [[2.0, 3.0]], rtol=4 * EPS / loading**2)
@@ -76,15 +76,16 @@ def test_a_ridge_gives_conditional_means_and_the_trace_of_the_fit():
     Z[0] = nan
     ridge = noise_ridge(np.array(variances), noise)
     seen = ~np.isnan(Z)
-    for z, c, there in zip(Z, coordinates(Z, V, ridge=ridge)[0], seen, strict=True):
+    fit = coordinates(Z, V, ridge=ridge)
+    for z, c, there in zip(Z, fit.values, seen, strict=True):
         want = S[np.ix_(~there, there)] @ np.linalg.solve(S[np.ix_(there, there)], z[there])
         assert_allclose((c @ V)[~there], want, atol=1e-10)
     traces = [
         np.trace(A @ np.linalg.solve(A.T @ A + np.diag(ridge), A.T))
         for A in (V[:, there].T for there in seen)
     ]
-    assert_allclose(fitted_numbers(seen, V, ridge), traces, atol=1e-12)
-    assert_array_equal(fitted_numbers(seen, V, None), 3)
+    assert_allclose(fit.numbers, traces, atol=1e-12)
+    assert_array_equal(coordinates(Z, V).numbers, 3)
     assert noise_ridge(np.ones(3), 0.0) is noise_ridge(np.ones(3), nan) is None
     assert_allclose(noise_ridge(np.array([3.0, 1.0, 0.5]), 1.0), [0.5, 1e12, 1e12])
 
