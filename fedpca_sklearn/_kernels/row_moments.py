@@ -172,15 +172,15 @@ def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:
         total = n + part.n_entries
         share = part.n_entries / np.where(total > 0, total, 1)
         difference = (part.mean - mean) + (part.rest - rest)
-        mean, lost = _sum_in_two(mean, share * difference)
+        mean, lost = two_sum(mean, share * difference)
         rest = rest + lost
         squares = squares + part.squares + n * share * difference**2
         n = total
-    mean, rest = _sum_in_two(mean, rest)
+    mean, rest = two_sum(mean, rest)
     return ColumnMoments(n, mean, rest, squares)
 
 
-def _sum_in_two(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rounded sum, and what rounding took off it (Knuth)."""
     total = a + b
     of_b = total - a

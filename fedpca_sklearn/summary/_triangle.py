@@ -13,6 +13,7 @@ from scipy.linalg.lapack import dtpqrt
 
 from .._kernels.device_rows import DeviceRows, r_factor_about, sums_and_squares
 from .._kernels.linalg import right_singular, triangle
+from .._kernels.row_moments import two_sum
 from .._kernels.scatter import dense
 from .._kernels.sizes import few_of_all, slices_of
 from .._kernels.too_large import too_large
@@ -77,7 +78,7 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
             for at in blocks:
                 rows = np.subtract(dense(X[at]), mean, dtype=np.float64)
                 total += rows.sum(axis=0) if weight is None else weight[at] @ rows
-            mean, rest = _two_sum(mean, total / n_samples)
+            mean, rest = two_sum(mean, total / n_samples)
         if on_device:
             factor = r_factor_about(X, mean, rest, root_w, at_once)
         for at in blocks:
@@ -90,13 +91,6 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     if not math.isfinite(scatter):
         raise too_large("sum of squares", weight=weight)
     return Triangle(factor, mean, rest, n_samples, n)
-
-
-def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rounded sum, and what rounding lost (Knuth)."""
-    s = a + b
-    part = s - a
-    return s, (a - (s - part)) + (b - part)
 
 
 def merge_factors(first: np.ndarray, second: np.ndarray, trapezoidal: bool = True) -> np.ndarray:
@@ -137,7 +131,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
     with np.errstate(over="ignore", invalid="ignore"):
         means = np.stack([(part.mean - origin) + part.mean_rest for part in parts])
         shift = (n / n_samples) @ means
-        mean, rest = _two_sum(origin, shift)
+        mean, rest = two_sum(origin, shift)
         means -= shift
         means *= np.sqrt(n)[:, None]
         scatter = float(np.einsum("ij,ij->", means, means))
