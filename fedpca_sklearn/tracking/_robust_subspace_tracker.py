@@ -52,7 +52,7 @@ _MUCH = 0.05
 _STRUCTURE = 2.0
 # Deviations from which on AltProj takes an entry of the first rows for an outlier.
 _START = 4.0
-# Share of the outliers of the first rows from which on it is told what else may be one.
+# Warn where components explain so many still entries of the first rows, over its outliers.
 _ABSORBED = 0.2
 # Share of the squares about the origin of half of the columns from which on the subspace says
 # nothing of the rows.
@@ -370,8 +370,8 @@ class RobustSubspaceTracker(STMissTracker):
 def subspace_without_outliers(Z: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Leading directions of the low-rank part that AltProj finds of rows, and where others are.
 
-    An entry of noise that is left out costs little, one of a faint outlier that is not spoils the
-    subspace, so that less is an outlier than elsewhere.
+    The threshold is lower than that of `AlternatingProjections`: a noisy entry that is left out
+    costs little, and a faint outlier that is not spoils the subspace.
     """
     low_rank, sparse = without_sparse_part(Z, rank, _START)
     return linalg.top_of_rows(low_rank, rank)[0], sparse != 0
