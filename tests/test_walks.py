@@ -36,13 +36,13 @@ FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 557
 FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 743
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 274
 PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4095
-DistributedPCA(3) | fit | 18 | 180
-TruncatedDistributedPCA(3) | fit | 22 | 331
+DistributedPCA(3) | fit | 18 | 170
+TruncatedDistributedPCA(3) | fit | 22 | 320
 OnlineDistributedPCA(3) | fit | 23 | 579
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 515
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1219
 FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 7273
-FederatedScaler() | fit | 10 | 95
+FederatedScaler() | fit | 11 | 93
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2140
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 146
 SubspaceTracker(3) | fit | 17 | 777

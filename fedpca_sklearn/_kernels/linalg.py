@@ -559,3 +559,10 @@ def leading_of_factor(
     Q = np.linalg.qr(R.T @ U)[0]
     _, s, W = scipy.linalg.svd(R @ Q, full_matrices=False, check_finite=False)
     return flip_signs(np.array(W @ Q.T, order="C")), s
+
+
+def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rounded sum, and what rounding took off it (Knuth)."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)

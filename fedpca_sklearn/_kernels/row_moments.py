@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dgemm
 
-from .linalg import mirror
+from .linalg import mirror, two_sum
 from .rows import columns_about, scatter_product, sum_of_rows
 from .scatter import row_scatter
 from .sizes import row_slices
@@ -178,13 +178,6 @@ def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:
         n = total
     mean, rest = two_sum(mean, rest)
     return ColumnMoments(n, mean, rest, squares)
-
-
-def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rounded sum, and what rounding took off it (Knuth)."""
-    total = a + b
-    of_b = total - a
-    return total, (a - (total - of_b)) + (b - of_b)
 
 
 # Most columns of which a site keeps the scatter matrix, 33 MB.

@@ -12,8 +12,7 @@ import scipy.linalg
 from scipy.linalg.lapack import dtpqrt
 
 from .._kernels.device_rows import DeviceRows, r_factor_about, sums_and_squares
-from .._kernels.linalg import right_singular, triangle
-from .._kernels.row_moments import two_sum
+from .._kernels.linalg import right_singular, triangle, two_sum
 from .._kernels.scatter import dense
 from .._kernels.sizes import few_of_all, slices_of
 from .._kernels.too_large import too_large
@@ -69,6 +68,7 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     blocks, on_device = list(slices_of(n, at_once)), isinstance(X, DeviceRows)
     root_w = np.sqrt(weight) if on_device and weight is not None else None
 
+    once = dense(X) if len(blocks) == 1 and not on_device else None  # one block is densified once
     mean = dense(X[:1])[0].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(2):  # identical rows leave exactly nothing
@@ -76,13 +76,15 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
             if on_device:
                 total, blocks = sums_and_squares(X, mean, np.float64, root_w)[0], []
             for at in blocks:
-                rows = np.subtract(dense(X[at]), mean, dtype=np.float64)
+                rows = dense(X[at]) if once is None else once
+                rows = np.subtract(rows, mean, dtype=np.float64)
                 total += rows.sum(axis=0) if weight is None else weight[at] @ rows
             mean, rest = two_sum(mean, total / n_samples)
         if on_device:
             factor = r_factor_about(X, mean, rest, root_w, at_once)
         for at in blocks:
-            rows = np.subtract(dense(X[at]), mean, dtype=np.float64)
+            rows = dense(X[at]) if once is None else once
+            rows = np.subtract(rows, mean, dtype=np.float64)
             rows -= rest
             if weight is not None:
                 rows *= np.sqrt(weight[at])[:, None]
