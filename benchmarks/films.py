@@ -139,8 +139,11 @@ def without_clean_frames(quick):
         X, true = film.X[film.n_train :], film.mask[film.n_train :]
         row = {"film": name}
         for method in (RobustSubspaceTracker(3), AlternatingProjections(3)):
-            _, sparse = method.fit(X).decompose(X)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", UserWarning)
+                _, sparse = method.fit(X).decompose(X)
             row[type(method).__name__] = overlap(sparse != 0, true)
+            row[f"{type(method).__name__} warns"] = bool(caught)
         model = PCA(3, svd_solver="full").fit(X)
         rests = {
             "median": np.abs(X - np.median(X, axis=0)),
