@@ -47,7 +47,7 @@ VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 2140
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 146
 SubspaceTracker(3) | fit | 17 | 777
 SubspaceTracker(3) | partial_fit | 17 | 431
-RobustSubspaceTracker(3) | fit | 19 | 2148
+RobustSubspaceTracker(3) | fit | 19 | 3862
 AlternatingProjections(3) | fit | 12 | 112
 GROUSE(3, random_state=0) | fit | 17 | 1243
 OjaPCA(3, random_state=0) | fit | 17 | 555

@@ -223,7 +223,7 @@ _ITERATIONS = 500
 LEAST = 1e-6
 _ROUNDS = 5
 # Quantiles of absolute values that standard deviations are taken from.
-MEDIAN, _QUARTILE, _DECILE = 0.5, 0.25, 0.1
+MEDIAN, QUARTILE, _DECILE = 0.5, 0.25, 0.1
 # Entries of a row that its deviation is taken from at least, or half of them.
 _ENTRIES = 10
 # Entries from which on a column has a standard deviation of its own; and by how much that from the
@@ -245,9 +245,6 @@ _LOWEST = 3.0
 _STEPS = 12
 _EXCESS = 3.0
 _MORE, _CERTAIN, _FEW = 8.0, 8.0, 4.0
-# The first rows are still where no more than a tenth of the columns have about their medians so
-# many times the deviation of what the subspace leaves of them.
-_MOVING, _MOVED = 0.1, 3.0
 # Deviations, by the quartile, up to which a row or a column is still, and share of outliers from
 # which on what the subspace explains in such is counted.
 _STILL = 2.0
@@ -306,33 +303,31 @@ def search_rows(
     return Search(start, mask, deviations_of_rows(scaled))
 
 
-def search_batch(Z: np.ndarray, V: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def search_batch(
+    Z: np.ndarray, V: np.ndarray, start: np.ndarray, lower: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Outliers by the batch alone, and the thresholds of its columns.
 
     What a subspace that is not known exactly fails to explain is large in all of a column or of a
     row, an outlier is not; it may be in up to half of a column and most of a row.
     """
-    mask, _, columns = support(Z, V, start)
+    mask, _, columns = support(Z, V, start, lower=lower)
     return mask, columns
 
 
-def search_first(
-    Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"], sparse: np.ndarray | None
+def search_beside(
+    Z: np.ndarray, V: np.ndarray, outliers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Outliers of the first batch, and the thresholds of its columns.
+    """Outliers of the first batch, and the thresholds of its columns, by the other entries.
 
-    Where nothing else moves they start from the sparse part that AltProj found, if it did: what an
-    object that stays for nearly half of the rows leaves of its columns says nothing of noise.
+    What an object that stays for nearly half of the rows leaves of its columns says nothing of
+    noise.
     """
-    if sparse is None:
-        return search_batch(Z, V, start_of_support(Z, V, xi))
-    sparse = sparse & (sparse.mean(axis=1, keepdims=True) < 0.5)  # which leave most of a row
-    kept = np.where(sparse, np.nan, Z)
-    start, *_ = coordinates(kept, V)
-    about, left = (deviations(R, MEDIAN, axis=0) for R in (Z, kept - start @ V))
-    if np.mean(about > _MOVED * left) > _MOVING:
-        start, sparse = start_of_support(Z, V, xi), None
-    mask, _, columns = support(Z, V, start, lower=True, sparse=sparse)
+    kept = np.where(outliers, np.nan, Z)
+    C, *_ = coordinates(kept, V)
+    fit = C @ V
+    columns = thresholds_of_columns(kept - fit, kept - fit, fit)
+    mask, *_ = support(Z, V, C, columns, lower=True)
     return mask, columns
 
 
@@ -346,9 +341,9 @@ def absorbed(mask: np.ndarray, Z: np.ndarray, V: np.ndarray, columns: np.ndarray
     R = kept - coordinates(kept, V)[0] @ V
     noise = np.where(np.isfinite(columns) & (columns > 0), columns, np.inf) / OUTLIER_DEVIATIONS
     z = Z / noise
-    of_columns = deviations(z, _QUARTILE, axis=0)
+    of_columns = deviations(z, QUARTILE, axis=0)
     z[:, of_columns == 0] = np.nan
-    of_rows = deviations(z, _QUARTILE, axis=1)
+    of_rows = deviations(z, QUARTILE, axis=1)
     still = np.multiply.outer(of_rows <= _STILL, of_columns <= _STILL)
     found = still & (np.abs(z) > _LOWEST) & (np.abs(R) < np.abs(Z) / 2)
     some = mask.sum() > _SOME * np.sum(~np.isnan(Z))
@@ -467,23 +462,20 @@ def support(
     C: np.ndarray,
     known: np.ndarray | None = None,
     lower: bool = False,
-    sparse: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Entries above the thresholds of column and row, residuals of a fit to the others, and those.
 
     Support and least squares alternate until they agree. Thresholds of the columns are the
     ``known`` ones, or by the rows themselves. ``lower``: with `lowered` thresholds, as only normal
-    noise is left. ``sparse``: outliers at first; then the deviation of a column is that of its
-    other entries.
+    noise is left.
     """
-    mask = np.zeros(Z.shape, dtype=bool) if sparse is None else sparse
+    mask = np.zeros(Z.shape, dtype=bool)
     for _ in range(_ROUNDS):
         fit = C @ V
         R = Z - fit
         kept = np.where(mask, np.nan, R)
         rows = OUTLIER_DEVIATIONS * deviations_of_rows(kept)
-        of_columns = R if sparse is None else np.where(_mostly(mask, Z), R, kept)
-        columns = thresholds_of_columns(kept, of_columns, fit) if known is None else known
+        columns = thresholds_of_columns(kept, R, fit) if known is None else known
         limits = np.maximum.outer(rows, columns)
         if lower:
             limits *= lowered(np.abs(R), limits)[:, None]
@@ -526,7 +518,7 @@ def deviations_of_columns(R: np.ndarray) -> np.ndarray:
     By the quartile where half of the column may be outliers.
     """
     own = deviations(R, MEDIAN, axis=0)
-    low = deviations(R, _QUARTILE, axis=0)
+    low = deviations(R, QUARTILE, axis=0)
     own = np.where(own > _COLUMN_RATIO * low, low, own)
     return np.where((~np.isnan(R)).sum(axis=0) < COLUMN_ROWS, 0.0, own)
 

@@ -16,9 +16,13 @@ from .._validation.checks import allowed, with_parameters
 from ._alternating_projections import robust_mean, without_sparse_part
 from ._outliers import (
     KNOWN_ROWS,
+    LEAST,
+    MEDIAN,
+    QUARTILE,
     Search,
     absorbed,
     decompose,
+    deviations,
     fits,
     fits_worse,
     is_as_before,
@@ -28,7 +32,7 @@ from ._outliers import (
     remembered,
     rows_outlying,
     search_batch,
-    search_first,
+    search_beside,
     search_rows,
     start_of_support,
     unused,
@@ -50,8 +54,13 @@ _FEW = 0.01
 # noise the largest singular value, squared, of what is left then is.
 _MUCH = 0.05
 _STRUCTURE = 2.0
-# Deviations from which on AltProj takes an entry of the first rows for an outlier.
-_START = 4.0
+# Deviations from which on an entry of the first rows is an outlier, by AltProj and beside one
+# factor: fewer than of other rows, as a noisy entry that is left out costs little, and a faint
+# outlier that is not spoils the subspace. And how often one factor is fitted.
+_START, _BESIDE, _FITS = 4.0, 2.0, 5
+# One factor is enough where it leaves at most so many times what the low-rank part by AltProj does,
+# and of no more columns twice the deviation or half of it. Columns with more outliers have none.
+_HARDLY_LESS, _UNLIKE, _ALL = 1.2, 0.1, 0.8
 # Warn where components explain so many still entries of the first rows, over its outliers.
 _ABSORBED = 0.2
 # Share of the squares about the origin of half of the columns from which on the subspace says
@@ -261,9 +270,10 @@ class RobustSubspaceTracker(STMissTracker):
     fewer than 100 rows are known. A column has at least the standard deviation of all. Outliers
     must leave most of a row, and not lie near the subspace. Nothing is learnt from a column of a
     batch that is outliers for the most. With batches of less than ten rows features have no
-    thresholds of their own, and errors of the subspace may pass for outliers. Outliers of a first
-    batch in which nothing else moves, by deviations of the features about their medians, start from
-    the sparse part by AltProj, so that an object may stay for nearly half of it.
+    thresholds of their own, and errors of the subspace may pass for outliers. Where the rows of a
+    first batch are multiples of one row but for outliers and noise of all features alike, as frames
+    of a still scene in a light that changes, that row by least absolute deviations tells the
+    outliers, which may then stay in a feature for nearly half of them.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.
@@ -303,8 +313,17 @@ class RobustSubspaceTracker(STMissTracker):
             state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or not self._by_altproj:
             return state
-        V, sparse = subspace_without_outliers(Y - state.mean, self._rank(Y.shape[1]))
-        return replace(state, basis=V, outliers=sparse)
+        k = self._rank(Y.shape[1])
+        low_rank = without_sparse_part(Y - state.mean, k, _START)[0]
+        if self.support_threshold == "auto":
+            left = float(deviations((Y - state.mean - low_rank).ravel(), MEDIAN, 0))
+            if found := beside_one_factor(Y, _HARDLY_LESS * left):
+                fit, outliers = found
+                if self.center:
+                    state = replace(state, mean=np.median(fit, axis=0))
+                low_rank = np.where(outliers | np.isnan(Y), fit, Y) - state.mean
+                state = replace(state, outliers=outliers)
+        return replace(state, basis=linalg.top_of_rows(low_rank, k)[0])
 
     def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         d = Y.shape[1]
@@ -319,7 +338,10 @@ class RobustSubspaceTracker(STMissTracker):
         absorb_after = self._support.absorb_after
         if state.outlying is not None and absorb_after is not None:
             mask[:, state.outlying >= absorb_after] = False
-        Y = np.where(unused(mask, Z), np.nan, Y)
+        left_out = unused(mask, Z)
+        if state.outliers is not None and not state.n_rows:
+            left_out |= state.outliers & mask.any(axis=0)  # faint parts of an object
+        Y = np.where(left_out, np.nan, Y)
         return Y, replace(state, outliers=mask, threshold=threshold, outlying=outlying)
 
     def _find(self, state: State, Z: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -329,8 +351,11 @@ class RobustSubspaceTracker(STMissTracker):
         if support.threshold != "auto":
             mask, columns = support._outliers(Z, V)
         elif columns is None:
-            sparse = None if state.n_rows else state.outliers  # of AltProj
-            mask, columns = search_first(Z, V, support.xi, sparse)
+            if state.outliers is not None and not state.n_rows:  # beside one factor
+                mask, columns = search_beside(Z, V, state.outliers)
+            else:
+                start = start_of_support(Z, V, support.xi)
+                mask, columns = search_batch(Z, V, start, self._by_altproj and not state.n_rows)
             if full:
                 _warn_of_absorbed(absorbed(mask, Z, V, columns))
         else:
@@ -360,18 +385,53 @@ class RobustSubspaceTracker(STMissTracker):
         mask, columns = search_batch(Z, V, found.start)
         if fits_worse(found.typical_level) and len(Z) >= ALTPROJ_ROWS * len(V):
             Z = Z - robust_mean(Z)
-            W, _ = subspace_without_outliers(Z, len(V))
+            W, _ = linalg.top_of_rows(without_sparse_part(Z, len(V), _START)[0], len(V))
             anew = search_batch(Z, W, start_of_support(Z, W, self._support.xi))
             if np.median(anew[1]) < np.median(columns):
                 return anew
         return mask, columns
 
 
-def subspace_without_outliers(Z: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading directions of the low-rank part that AltProj finds of rows, and where others are.
+def beside_one_factor(Y: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """One factor of rows that are a multiple of one row but for noise and outliers, and these.
 
-    The threshold is lower than that of `AlternatingProjections`: a noisy entry that is left out
-    costs little, and a faint outlier that is not spoils the subspace.
+    So are the frames of a still scene, also in a light that changes. Each row's number and each
+    column's is a weighted median of ratios first, which least absolute deviations demand, so that
+    outliers may stay in a column for nearly half of the rows; then they are least squares of the
+    entries that are no outliers. None where a deviation of more than ``most`` is left, or not about
+    the same in all columns.
     """
-    low_rank, sparse = without_sparse_part(Z, rank, _START)
-    return linalg.top_of_rows(low_rank, rank)[0], sparse != 0
+    seen = ~np.isnan(Y)
+    v = robust_mean(Y)
+    c = _multiples(Y, v)
+    v = _multiples(Y.T, c)
+    Y = np.where(seen, Y, 0.0)
+    for _ in range(_FITS):
+        rest = np.where(seen, Y - np.outer(c, v), np.nan)
+        noise = deviations(rest.ravel(), MEDIAN, 0)
+        if not noise > LEAST * np.sqrt(np.mean(Y**2)):
+            return None
+        outliers = np.abs(rest) > _BESIDE * noise
+        outliers[:, outliers.sum(axis=0) > _ALL * seen.sum(axis=0)] = False
+        kept = (seen & ~outliers).astype(float)
+        c = _ratio((kept * Y) @ v, kept @ v**2)
+        v = _ratio(c @ (kept * Y), c**2 @ kept)
+    of_columns = deviations(rest, QUARTILE, axis=0)
+    unlike = (of_columns > 2 * noise) | (of_columns < noise / 2)
+    if noise > most or unlike.mean() > _UNLIKE:
+        return None
+    return np.outer(c, v), outliers
+
+
+def _multiples(Y: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The multiple of a row that each row is, by least absolute deviations of what is there."""
+    ratios = _ratio(Y, v)
+    weights = np.where(np.isnan(ratios), 0.0, np.abs(v))
+    order = np.argsort(ratios, axis=1)
+    below = np.take_along_axis(weights, order, axis=1).cumsum(axis=1)
+    at = np.argmax(below >= below[:, -1:] / 2, axis=1)
+    return np.nan_to_num(np.take_along_axis(ratios, order, axis=1)[np.arange(len(Y)), at])
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.divide(a, b, out=np.zeros(np.broadcast_shapes(a.shape, b.shape)), where=b != 0)

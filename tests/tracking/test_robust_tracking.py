@@ -350,23 +350,41 @@ def make_film(kind, motion, n=200, shape=(30, 40), contrast=CONTRAST, seed=0):
     return X, mask, behind
 
 
-def test_an_object_in_all_frames_that_lingers_is_found_over_a_still_scene():
-    """As well as by the median of the frames, with half of a contrast that no film tells."""
-    film = film_of_benchmarks("still", "lingering")
+def overlap(found, true):
+    return (found & true).sum() / (found | true).sum()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"contrast": 20.0}, {"contrast": 35.0, "noise": 6.0}],
+    ids=["", "faint", "noisy"],
+)
+def test_an_object_in_all_frames_that_lingers_is_found_over_a_still_scene(options):
+    """As well as by the median of the frames, with the best of thresholds that no film tells."""
+    film = film_of_benchmarks("still", "lingering", **options)
     X, true = film.X[film.n_train :], film.mask[film.n_train :]
-    median = np.abs(X - np.median(X, axis=0)) > 20
-    _, sparse = RobustSubspaceTracker(3).fit(X).decompose(X)
-    overlap, best = ((found & true).sum() / (found | true).sum() for found in (sparse != 0, median))
-    assert overlap >= 0.95 * best
+    from_median = np.abs(X - np.median(X, axis=0))
+    best = max(overlap(from_median > level, true) for level in range(6, 30, 2))
+    assert overlap(RobustSubspaceTracker(3).fit(X).decompose(X)[1] != 0, true) >= 0.95 * best
+
+
+def test_an_object_that_lingers_is_found_in_a_light_that_changes():
+    """As well as by the light and the scene themselves, but for entries that few rows show."""
+    X, true, behind = make_film("drift", "lingering", n=TRAIN + 140)
+    X, true, rest = X[TRAIN:], true[TRAIN:], np.abs(X - behind)[TRAIN:]
+    best = max(overlap(rest > level, true) for level in range(6, 30, 2))
+    assert overlap(RobustSubspaceTracker(3).fit(X).decompose(X)[1] != 0, true) >= 0.9 * best
 
 
 def test_it_is_told_where_what_stays_in_the_first_rows_may_be_an_object():
-    """Over a still scene the median of the frames would find it."""
-    words = "entries of few rows in features that are still otherwise"
-    X, true, _ = make_film("still", "lingering", n=240, contrast=6 * NOISE)
-    with pytest.warns(UserWarning, match=words):
-        tracker = RobustSubspaceTracker(3).fit(X[TRAIN:])
-    assert f1_score(true[TRAIN:], tracker.outlier_mask_) < 0.7
+    """Where else nothing moves but leaves, a still column would tell it."""
+    film = film_of_benchmarks("waving", "lingering")
+    X, true = film.X[film.n_train :], film.mask[film.n_train :]
+    with pytest.warns(
+        UserWarning, match="entries of few rows in features that are still otherwise"
+    ):
+        tracker = RobustSubspaceTracker(3).fit(X)
+    assert overlap(tracker.outlier_mask_, true) < 0.5
     for kind in "still", "waving", "drift":  # not of clean frames, with components too many
         RobustSubspaceTracker(8).fit(make_film(kind, "lingering")[0][:TRAIN])
 
