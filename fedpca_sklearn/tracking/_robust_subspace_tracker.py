@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -54,13 +54,14 @@ _FEW = 0.01
 # noise the largest singular value, squared, of what is left then is.
 _MUCH = 0.05
 _STRUCTURE = 2.0
-# Deviations from which on an entry of the first rows is an outlier, by AltProj and beside one
-# factor: fewer than of other rows, as a noisy entry that is left out costs little, and a faint
-# outlier that is not spoils the subspace. And how often one factor is fitted.
-_START, _BESIDE, _FITS = 4.0, 2.0, 5
-# One factor is enough where it leaves at most so many times what the low-rank part by AltProj does,
-# and of no more columns twice the deviation or half of it. Columns with more outliers have none.
-_HARDLY_LESS, _UNLIKE, _ALL = 1.2, 0.1, 0.8
+# Deviations from which on an entry of the first rows is an outlier, by AltProj and beside factors:
+# fewer than of other rows, as a noisy entry that is left out costs little, and a faint outlier that
+# is not spoils the subspace. How often factors are fitted to the others, and the most of them.
+_START, _BESIDE, _FITS, _FACTORS = 4.0, 2.0, 4, 4
+# A factor more lowers what is left by as much. Factors are enough where they leave at most so many
+# times what the low-rank part by AltProj does, and of no more columns twice the deviation or half
+# of it. A column with more outliers has none.
+_LOWER, _HARDLY_LESS, _UNLIKE, _ALL = 0.95, 1.2, 0.1, 0.7
 # Warn where components explain so many still entries of the first rows, over its outliers.
 _ABSORBED = 0.2
 # Share of the squares about the origin of half of the columns from which on the subspace says
@@ -270,10 +271,10 @@ class RobustSubspaceTracker(STMissTracker):
     fewer than 100 rows are known. A column has at least the standard deviation of all. Outliers
     must leave most of a row, and not lie near the subspace. Nothing is learnt from a column of a
     batch that is outliers for the most. With batches of less than ten rows features have no
-    thresholds of their own, and errors of the subspace may pass for outliers. Where the rows of a
-    first batch are multiples of one row but for outliers and noise of all features alike, as frames
-    of a still scene in a light that changes, that row by least absolute deviations tells the
-    outliers, which may then stay in a feature for nearly half of them.
+    thresholds of their own, and errors of the subspace may pass for outliers. Where few
+    factors leave noise of a first batch that is about the same in all features, as of frames of a
+    scene that is still, or changes in brightness, those that lower the median of what is left tell
+    the outliers, which may then stay in a feature for nearly half of the rows.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.
@@ -315,12 +316,12 @@ class RobustSubspaceTracker(STMissTracker):
             return state
         k = self._rank(Y.shape[1])
         low_rank = without_sparse_part(Y - state.mean, k, _START)[0]
-        if self.support_threshold == "auto":
-            left = float(deviations((Y - state.mean - low_rank).ravel(), MEDIAN, 0))
-            if found := beside_one_factor(Y, _HARDLY_LESS * left):
+        if self._support.threshold == "auto":
+            enough = _HARDLY_LESS * _noise(Y - state.mean - low_rank)
+            if found := beside_factors(Y, k + self.center, enough):
                 fit, outliers = found
                 if self.center:
-                    state = replace(state, mean=np.median(fit, axis=0))
+                    state = replace(state, mean=fit.mean(axis=0))
                 low_rank = np.where(outliers | np.isnan(Y), fit, Y) - state.mean
                 state = replace(state, outliers=outliers)
         return replace(state, basis=linalg.top_of_rows(low_rank, k)[0])
@@ -392,35 +393,72 @@ class RobustSubspaceTracker(STMissTracker):
         return mask, columns
 
 
-def beside_one_factor(Y: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """One factor of rows that are a multiple of one row but for noise and outliers, and these.
+class Factors(NamedTuple):
+    """Orthonormal factors of rows, their fit, what it leaves, and the robust deviation of that."""
 
-    So are the frames of a still scene, also in a light that changes. Each row's number and each
-    column's is a weighted median of ratios first, which least absolute deviations demand, so that
-    outliers may stay in a column for nearly half of the rows; then they are least squares of the
-    entries that are no outliers. None where a deviation of more than ``most`` is left, or not about
-    the same in all columns.
+    basis: np.ndarray
+    fit: np.ndarray
+    rest: np.ndarray
+    noise: float
+
+    @classmethod
+    def of(cls, Y: np.ndarray, basis: np.ndarray, fit: np.ndarray) -> Factors:
+        """Fitted to the entries that are near a first ``fit``, and then near the last one."""
+        rest = Y - fit
+        for _ in range(_FITS):
+            kept = np.where(_outliers(rest, _noise(rest)), np.nan, Y)
+            by_rows, _ = np.linalg.qr(coordinates(kept, basis)[0])
+            basis = np.linalg.qr(coordinates(kept.T, by_rows.T)[0])[0].T
+            fit = coordinates(kept, basis)[0] @ basis
+            rest = Y - fit
+        return cls(basis, fit, rest, _noise(rest))
+
+
+def beside_factors(Y: np.ndarray, most: int, enough: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Low-rank part of rows by as many factors as lower the median of what is left, and outliers.
+
+    An object that stays for nearly half of the rows in some of the columns is like a factor to
+    least squares, but not to the median over all entries. The first factor has each row's number
+    and each column's by a weighted median of ratios, which least absolute deviations demand; a
+    further one is the leading direction of what is left, cut at few deviations. All are then fitted
+    to the other entries. None where more than ``enough`` is left by at most ``most`` of them, or
+    not about the same in all columns, or nothing.
     """
-    seen = ~np.isnan(Y)
+    n, d = Y.shape
     v = robust_mean(Y)
     c = _multiples(Y, v)
     v = _multiples(Y.T, c)
-    Y = np.where(seen, Y, 0.0)
-    for _ in range(_FITS):
-        rest = np.where(seen, Y - np.outer(c, v), np.nan)
-        noise = deviations(rest.ravel(), MEDIAN, 0)
-        if not noise > LEAST * np.sqrt(np.mean(Y**2)):
-            return None
-        outliers = np.abs(rest) > _BESIDE * noise
-        outliers[:, outliers.sum(axis=0) > _ALL * seen.sum(axis=0)] = False
-        kept = (seen & ~outliers).astype(float)
-        c = _ratio((kept * Y) @ v, kept @ v**2)
-        v = _ratio(c @ (kept * Y), c**2 @ kept)
-    of_columns = deviations(rest, QUARTILE, axis=0)
-    unlike = (of_columns > 2 * noise) | (of_columns < noise / 2)
-    if noise > most or unlike.mean() > _UNLIKE:
+    size = float(np.linalg.norm(v))
+    if not size > 0:
         return None
-    return np.outer(c, v), outliers
+    found = Factors.of(Y, v[None] / size, np.outer(c, v))
+    noise_alone = (np.sqrt(n) + np.sqrt(d)) ** 2 / (n * d)  # share of its leading direction
+    lower = _LOWER * np.sqrt(max(1 - noise_alone, 0.0))
+    while len(found.basis) < min(most, _FACTORS, n // 10, d // 10) and found.noise > 0:
+        bound = _BESIDE * found.noise
+        near = found.fit + np.clip(np.nan_to_num(found.rest), -bound, bound)
+        basis, _ = linalg.top_of_rows(near, len(found.basis) + 1)
+        more = Factors.of(Y, basis, near @ basis.T @ basis)
+        if more.noise > lower * found.noise:
+            break
+        found = more
+    noise = found.noise
+    of_columns = deviations(found.rest, QUARTILE, axis=0)
+    unlike = (of_columns > 2 * noise) | (of_columns < noise / 2)
+    negligible = noise <= LEAST * np.sqrt(np.mean(found.fit**2))
+    if negligible or noise > enough or unlike.mean() > _UNLIKE:
+        return None
+    return found.fit, _outliers(found.rest, noise)
+
+
+def _noise(rest: np.ndarray) -> float:
+    return float(deviations(rest.ravel(), MEDIAN, 0))
+
+
+def _outliers(rest: np.ndarray, noise: float) -> np.ndarray:
+    found = np.abs(rest) > _BESIDE * noise
+    found[:, found.sum(axis=0) > _ALL * (~np.isnan(rest)).sum(axis=0)] = False
+    return found
 
 
 def _multiples(Y: np.ndarray, v: np.ndarray) -> np.ndarray:
