@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -64,88 +64,73 @@ def _of_batches_before(limits: np.ndarray) -> list[np.ndarray]:
 # -------------------------------------------------------------------- models that travel
 
 
-class Model(NamedTuple):
-    """What fills rows: their mean, a basis of k directions, and a ridge of k numbers or none.
+def rows_of(state: State) -> np.ndarray:
+    """The mean above the basis of a state, as both are sent."""
+    return np.vstack([state.mean, state.basis])
 
-    It travels as two arrays: the mean above the basis, and whether there is a ridge before it.
+
+def ridge_sent(ridge: np.ndarray | None, k: int) -> np.ndarray:
+    """A ridge of k numbers as it is sent: after 1, or zeros where there is none."""
+    return np.zeros(1 + k) if ridge is None else np.append(1, ridge)
+
+
+def limits_sent(limits: Limits | None, d: int) -> np.ndarray:
+    """Thresholds of d columns as they are sent, after a number that says how they are used.
+
+    0 not at all, 1 for each row by itself, 2 for the batch. -1 is no threshold.
     """
-
-    mean: np.ndarray
-    basis: np.ndarray
-    ridge: np.ndarray | None = None
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """As it is sent."""
-        ridge = np.zeros(len(self.basis)) if self.ridge is None else self.ridge
-        return np.vstack([self.mean, self.basis]), np.append(self.ridge is not None, ridge)
-
-    @classmethod
-    def asked(cls, tracker: FederatedSubspaceTracker, sent: Sequence[np.ndarray], d: int) -> Model:
-        """As a server sent it, checked."""
-        rows, ridge = sent
-        if rows.ndim != 2 or not len(rows) or ridge.shape != (len(rows),):
-            raise RefusedError("a model must be a mean, a basis and a ridge")
-        mean, basis = rows[0], rows[1:]
-        check_mean(mean, d, tracker.center)
-        if len(basis):
-            given = tracker._first_subspace._basis(d)
-            check_basis(basis, d, max(tracker._rank(d), len(given)))
-        if (ridge < 0).any():
-            raise RefusedError("a ridge must not be negative")
-        return cls(mean, basis, ridge[1:] if ridge[0] else None)
-
-    @property
-    def state(self) -> State:
-        """A tracker's state that fills rows so."""
-        return State(Subspace.empty(len(self.mean)), self.mean, self.basis)
+    if limits is None:
+        return np.zeros(1 + d)
+    columns = np.where(np.isinf(limits.columns), -1.0, limits.columns)
+    return np.append(1 if limits.searched else 2, columns)
 
 
-class Cleaning(NamedTuple):
-    """How a batch is rid of outliers: by a model without a ridge, and thresholds of columns.
+def state_asked(tracker: FederatedSubspaceTracker, rows: np.ndarray, d: int) -> State:
+    """A tracker's state with the mean and basis that a server sent, checked."""
+    if rows.ndim != 2 or not len(rows):
+        raise RefusedError("a model must be a mean above a basis, with a ridge")
+    mean, basis = rows[0], rows[1:]
+    check_mean(mean, d, tracker.center)
+    if len(basis):
+        given = tracker._first_subspace._basis(d)
+        check_basis(basis, d, max(tracker._rank(d), len(given)))
+    return State(Subspace.empty(d), mean, basis)
 
-    It travels as two arrays: the mean above the basis, and thresholds after a number that says how
-    they are used: 0 not at all, 1 for each row by itself, 2 for the batch. -1 is no threshold.
-    """
 
-    model: Model
-    limits: Limits | None = None
+def ridge_asked(ridge: np.ndarray, k: int) -> np.ndarray | None:
+    """A ridge as a server sent it, checked."""
+    if ridge.shape != (1 + k,):
+        raise RefusedError(f"a model must be a mean above a basis, with a ridge of {k} numbers")
+    if (ridge < 0).any():
+        raise RefusedError("a ridge must not be negative")
+    return ridge[1:] if ridge[0] else None
 
-    @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """As it is sent."""
-        rows, limits = self.model.arrays[0], self.limits
-        if limits is None:
-            return rows, np.zeros(1 + rows.shape[1])
-        columns = np.where(np.isinf(limits.columns), -1.0, limits.columns)
-        return rows, np.append(1 if limits.searched else 2, columns)
 
-    @classmethod
-    def asked(
-        cls, tracker: FederatedSubspaceTracker, sent: Sequence[np.ndarray], d: int
-    ) -> Cleaning:
-        """As a server sent it, checked."""
-        rows, limits = sent
-        model = Model.asked(tracker, [rows, np.zeros(rows.shape[:1])], d)
-        below = (limits < 0) & (limits != -1)
-        if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or below.any():
-            raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0, or -1")
-        known = limits[0] > 0
-        if known and not (finds_thresholds(tracker) and len(model.basis)):
-            raise RefusedError("thresholds must be those of the site's own estimator")
-        columns = np.where(limits[1:] == -1, np.inf, limits[1:])
-        return cls(model, Limits(limits[0] == 1, columns) if known else None)
+def limits_asked(
+    tracker: FederatedSubspaceTracker, limits: np.ndarray, basis: np.ndarray
+) -> Limits | None:
+    """Thresholds as a server sent them with a basis, checked."""
+    d, below = basis.shape[1], (limits < 0) & (limits != -1)
+    if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or below.any():
+        raise RefusedError(f"thresholds must be 0, 1 or 2 and {d} numbers of at least 0, or -1")
+    if not limits[0]:
+        return None
+    if not (finds_thresholds(tracker) and len(basis)):
+        raise RefusedError("thresholds must be those of the site's own estimator")
+    return Limits(limits[0] == 1, np.where(limits[1:] == -1, np.inf, limits[1:]))
 
-    def outliers(self, tracker: FederatedSubspaceTracker, Y: np.ndarray) -> np.ndarray:
-        """Where rows have outliers."""
-        V, Z, support = self.model.basis, Y - self.model.mean, tracker._support
-        if not tracker.robust or not len(V):
-            return np.zeros(Y.shape, dtype=bool)
-        if self.limits is not None:
-            return self.limits.outliers(Z, V, support.xi)
-        if support.threshold == "auto":
-            raise RefusedError("thresholds are needed")
-        return support._outliers(Z, V)[0]
+
+def without_outliers(
+    tracker: FederatedSubspaceTracker, Y: np.ndarray, by: State, limits: Limits | None
+) -> np.ndarray:
+    """Rows whose outliers, about a model, are missing."""
+    V, Z, support = by.basis, Y - by.mean, tracker._support
+    if not tracker.robust or not len(V):
+        return Y
+    if limits is None and support.threshold == "auto":
+        raise RefusedError("thresholds are needed")
+    mask = support._outliers(Z, V)[0] if limits is None else limits.outliers(Z, V, support.xi)
+    return np.where(mask, np.nan, Y)
 
 
 def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
@@ -167,7 +152,7 @@ def _parts_of(kind: str, d: int, query: Any) -> Mapping[str, int | None]:
 
 def filled_rows(
     tracker: Any, X: Any, sent: tuple, min_rows: int, of_pattern: int | None
-) -> tuple[np.ndarray, Model, Filled]:
+) -> tuple[np.ndarray, State, Filled]:
     """A batch of a site with outliers as missing entries, and how a model fills it.
 
     Both models are checked as they were sent.
@@ -175,10 +160,11 @@ def filled_rows(
     Y, d = dense(X), X.shape[1]
     check_squares(Y)
     c, m, m_ridge, limits = sent
-    before, by = Cleaning.asked(tracker, [c, limits], d), Model.asked(tracker, [m, m_ridge], d)
-    Y = np.where(before.outliers(tracker, Y), np.nan, Y)
+    before, by = state_asked(tracker, c, d), state_asked(tracker, m, d)
+    ridge = ridge_asked(m_ridge, len(by.basis))
+    Y = without_outliers(tracker, Y, before, limits_asked(tracker, limits, before.basis))
     check_patterns(Y, of_pattern)
-    filled = fill(Y, by.mean, by.basis, by.ridge)
+    filled = fill(Y, by.mean, by.basis, ridge)
     if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
         filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
     return Y, by, filled
@@ -228,12 +214,13 @@ def _(
         return {"products": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
 
     def sizes(site, X, c, limits, *, min_rows, min_rows_of_pattern=None):
-        by = Cleaning.asked(tracker, [c, limits], X.shape[1])
-        if not (finds_thresholds(tracker) and len(by.model.basis)):
+        by = state_asked(tracker, c, X.shape[1])
+        known = limits_asked(tracker, limits, by.basis)
+        if not (finds_thresholds(tracker) and len(by.basis)):
             raise RefusedError("the estimator finds no thresholds")
-        Z, columns = dense(X) - by.model.mean, None if by.limits is None else by.limits.columns
+        Z, columns = dense(X) - by.mean, known and known.columns
         few = (~np.isnan(Z)).sum(axis=0) < min_rows  # a sum of few sizes would tell them
-        _, mask, logs = sizes_of(site, Z, by.model.basis, tracker._support.xi, columns)
+        _, mask, logs = sizes_of(site, Z, by.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
         return added(logs, "sizes", len(few))
@@ -247,12 +234,12 @@ def _(
                 check_mean(about, d, tracker.center and not of_residuals)
                 check_basis(V, d, max(tracker._rank(d), min(10, d)))
             Y, by, found = filled_rows(tracker, X, sent[:4], min_rows, min_rows_of_pattern)
-            rows = residuals(by.state, Y, found) if of_residuals else found.rows
+            rows = residuals(by, Y, found) if of_residuals else found.rows
             if query is None:
                 return {"count": [float(found.counts.sum())]}
             if V is not None:
                 return parted(query.parts, query(V, about).answer(moments_of(rows[found.counts])))
-            own = rows[found.counts] if query is Moments else tracker._misfits(by.state, Y, found)
+            own = rows[found.counts] if query is Moments else tracker._misfits(by, Y, found)
             return parted(query.parts, query().answer(RowsAtHand(own)))
 
         more = ("V", "about") if query in (TimesScatter, Variances) else ()
@@ -294,8 +281,8 @@ class BatchAtSites:
         That have it.
     shape : tuple
         All rows, and their columns.
-    clean : Cleaning
-        By which outliers are found, and become missing entries.
+    clean : tuple of ndarray
+        Mean above basis, and thresholds, by which outliers are found, and become missing entries.
     models : tuple of ndarray
         What questions about its rows begin with, once they are filled.
     counts : ndarray of bool
@@ -305,7 +292,7 @@ class BatchAtSites:
     n_rows: int
     sites: list[str]
     shape: tuple[int, int]
-    clean: Cleaning
+    clean: tuple[np.ndarray, ...] = ()
     models: tuple[np.ndarray, ...] = ()
     counts: Any = None
 
@@ -376,8 +363,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
             return None
         n = STMissTracker._block_rows(self, d := self.sites.n_features, False)
         self.largest = (len(self.sites.names) + self.sites.n_ended) * n
-        nothing = Cleaning(Model(np.zeros(d), np.zeros((0, d))))
-        return BatchAtSites(n, there, (n * len(there), d), nothing)
+        return BatchAtSites(n, there, (n * len(there), d))
 
     def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
         """Rows that count where all are filled so."""
@@ -412,25 +398,25 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return state
 
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
-        model, d, none = Model(state.mean, state.basis), Y.shape[1], np.zeros((0, Y.shape[1]))
+        rows, d, none = rows_of(state), Y.shape[1], np.zeros((0, Y.shape[1]))
 
         def scales(columns: np.ndarray | None) -> Scales:
-            by = Cleaning(model, None if columns is None else Limits(True, columns))
-            rounds = BatchRounds(self, Y, {"moments": "sizes"}, by.arrays)
+            known = limits_sent(None if columns is None else Limits(True, columns), d)
+            rounds = BatchRounds(self, Y, {"moments": "sizes"}, (rows, known))
             return scales_by_sums(rounds, Y.clients, d)
 
         limits, after = None, np.zeros(d)
         if self.robust and len(state.basis):
             limits, after = self._once("limits", lambda: self._limits(state, Y, scales))
-        clean = replace(Y, clean=Cleaning(model, limits))
+        clean = replace(Y, clean=(rows, limits_sent(limits, d)))
         return clean, replace(state, outliers=none, threshold=after)
 
     def _fill(self, state: State, Y: Any) -> Any:
         self.n_fills += not self.alone
-        new = Model(state.mean, state.basis, self._ridge_of(state))
+        new = rows_of(state), ridge_sent(self._ridge_of(state), len(state.basis))
         model = self.given.setdefault("alone" if self.alone else self.n_fills, new)
-        rows, limits = Y.clean.arrays
-        models = rows, *model.arrays, limits
+        rows, limits = Y.clean
+        models = rows, *model, limits
         return replace(Y, models=models, counts=np.ones(self._counting(Y, models), dtype=bool))
 
     def _noise_alone(self, state: State, Y: Any, filled: Any) -> float:
