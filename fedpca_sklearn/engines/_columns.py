@@ -20,10 +20,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
-from .._base.adjusting import name_columns
 from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
-from .._validation.containers import check_names
 from ..communication import Federation
 from ..communication._topology import as_topology
 from ..summary import Subspace
@@ -198,6 +196,7 @@ class ColumnRounds(shared.Rounds):
         estimator.communication_ = sites.log
         self.rng = check_random_state(estimator.random_state)
         self.keys, self.left_out, self.groups = match(sites)
+        estimator.n_features_in_, estimator.n_rows_left_out_ = self.n_features, self.left_out
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
         sites.begin_sums(sites.names.values())  # of columns all sites take part
@@ -276,24 +275,6 @@ class ColumnRounds(shared.Rounds):
         if length and abs(length - 1) > _UNIT_TOL:
             raise answer.refused(f"a vector of length {length:.2g}, expected 1")
         return float(value), vector
-
-
-def noted(fitted: Any, rounds: ColumnRounds) -> Any:
-    """Note on an estimator what its columns are called, and which rows are not in the fit.
-
-    Where two sites have columns of one name, the name of the site stands before all of them.
-    """
-    fitted.n_features_in_ = d = rounds.n_features
-    fitted.n_rows_left_out_ = rounds.left_out
-    of_sites = rounds.sites.columns_of
-    names = [name for columns in of_sites.values() for name in columns or ()]
-    if len(names) == d:
-        if len(set(names)) < d:
-            names = [f"{site}: {name}" for site, own in of_sites.items() for name in own or ()]
-        fitted.feature_names_in_ = np.array(check_names(names, d), dtype=object)
-        if hasattr(fitted, "subspace_"):
-            name_columns(fitted, names)
-    return fitted
 
 
 # Share of a single row that the vectors may have with which a site multiplies its columns to hand
@@ -418,7 +399,7 @@ def _(estimator: VerticalFederatedPCA, sites: Sites) -> VerticalFederatedPCA:
         V = turn.T @ V
         total = along_parts(total, V @ V.T, V, turn.T @ scores)
     estimator._show(total, agreed, rounds.groups, n)
-    return noted(estimator, rounds)
+    return estimator
 
 
 def parts_of(rounds: ColumnRounds, vectors: np.ndarray) -> tuple[Any, ...]:
@@ -582,4 +563,4 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
     estimator._fit_clients(rounds, clients, rounds.groups, X, linear)
     if estimator.projection != "features":
         estimator._scorer = ScoresAtSites()
-    return noted(estimator, rounds)
+    return estimator

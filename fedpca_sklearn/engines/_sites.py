@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from operator import attrgetter, itemgetter
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 
-from .._validation.containers import check_names, check_same_names, check_text
+from .._validation.containers import check_names, check_same_names, check_text, composed
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ._messages import (
@@ -69,14 +68,18 @@ class Sites:
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """Names of the columns, if the sites know them."""
-        return self._traits.get("columns")
+        """Names of the columns, if the sites know them; of columns of their own side by side.
 
-    @property
-    def columns_of(self) -> dict[str, tuple[str, ...] | None]:
-        """Names of the columns of each site."""
-        described = {name: self._described[node][2] for node, name in self.names.items()}
-        return {name: check_names(own, len(own or ())) for name, own in described.items()}
+        Where two sites have columns of one name, the name of the site stands before all of them.
+        """
+        if not self.own_columns:
+            return self._traits.get("columns")
+        of_sites = {site: self._described[node][2] for node, site in self.names.items()}
+        if not all(of_sites.values()):
+            return None
+        pairs = [(site, name) for site, own in of_sites.items() for name in map(composed, own)]
+        names = tuple(name for _, name in pairs)
+        return names if len(set(names)) == len(names) else tuple(map(": ".join, pairs))
 
     @property
     def n_features(self) -> Any:
@@ -422,7 +425,7 @@ def _checked_name(site: Any, node: int) -> str:
     check_text("site", site)
     if site.startswith("node ") and site != f"node {node}":
         raise BadMessageError(f"is node {node}")
-    return normalize("NFC", site)
+    return composed(site)
 
 
 def _unlike(trait: str, got: Any, expected: Any) -> str:
