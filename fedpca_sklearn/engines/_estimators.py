@@ -350,20 +350,20 @@ def symmetric(above: np.ndarray, d: int) -> np.ndarray:
 
 
 class SummedTriangle(NamedTuple):
-    """Factor of the rows of all sites, and units in which columns are alike; None: their own.
+    """Factor of the rows of all sites, and units in which columns that are adjusted are alike.
 
     In these units its scatter matrix may be ``off`` by so much, in the spectral norm, by integers
     and small values, and its diagonal by ``off_diagonal``.
     """
 
     triangle: Triangle
-    units: np.ndarray | None
+    units: np.ndarray
     off: float
     off_diagonal: float
 
     def check(self, fitted: Any) -> None:
         """Raise where confounders leave less of a column than sums tell of its scale."""
-        if self.units is None or not (fitted.scale and len(fitted._adjustment().confounders)):
+        if not (fitted.scale and len(fitted._adjustment().confounders)):
             return
         how, model, units = fitted._adjustment(), untruncated_model(fitted), self.units
         own = units[how.others]
@@ -410,22 +410,20 @@ def triangle_about(
     # what integers and floats may have rounded in sums of squares about the mean
     floats = eps * np.sqrt(count) * (np.abs(squares) + count * rest**2)
     least = 2 * steps.diagonal() + 8 * floats
-    units = None
+    units, lost = np.ones(d), np.zeros(d, dtype=bool)
     if adjusts(estimator):
-        units = units_of(squares, least, count)
-        lost = without_variance(squares, least)
-        for matrix in scatter, steps:
-            matrix /= np.outer(units, units)
-            matrix[lost], matrix[:, lost] = 0.0, 0.0
-        least = least / units**2
+        units, lost = units_of(squares, least, count), without_variance(squares, least)
+    for matrix in scatter, steps:
+        matrix /= np.outer(units, units)
+        matrix[lost], matrix[:, lost] = 0.0, 0.0
+    least = least / units**2
     values, V = np.linalg.eigh(scatter, UPLO="U")
     rounding = max(GRAM_ROUNDING * values[-1], float(np.sqrt(d) * steps.max()))
     values = np.where(values > rounding, values, 0.0)[-n_rows:]
     factor = r_factor(np.sqrt(values)[:, None] * V.T[-n_rows:])
     off = float(d * steps.max()) + rounding
-    if units is not None:
-        factor[:, lost] = 0.0
-        factor = factor * units
+    factor[:, lost] = 0.0
+    factor = factor * units
     about = mean + rest
     rest -= about - mean  # what the sum has rounded
     triangle = Triangle(factor, about, rest, count, n_rows)

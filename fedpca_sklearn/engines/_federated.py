@@ -301,7 +301,7 @@ def _certificate(fitted: FederatedPCA, found: shared.SummedTriangle) -> Certific
     model, off, rank = untruncated_model(fitted), found.off, fitted.n_components_
     if fitted.partial_out is not None:
         return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
-    if found.units is not None:
+    if fitted.scale:
         squares = np.square(found.triangle.factor / found.units).sum(axis=0)
         off *= 2 * model.scatter / squares[squares > 0].min(initial=np.inf)
     return certificate_of_summary(model, rank, 2 * off)

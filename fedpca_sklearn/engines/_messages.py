@@ -160,7 +160,7 @@ def fits(shape: tuple[int | None, ...], lengths: tuple[int, ...]) -> bool:
     """Whether a shape, None where any length will do, has these lengths."""
     if len(shape) != len(lengths):
         return False
-    return [n if m is None else m for m, n in zip(shape, lengths, strict=True)] == list(lengths)
+    return all(m in (None, n) for m, n in zip(shape, lengths, strict=True))
 
 
 def shown(text: str) -> str:

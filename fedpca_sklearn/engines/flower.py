@@ -18,7 +18,7 @@ except ImportError as error:
 
 from ._apps import SiteApp, Wanted, fit_over, partial_fit_over
 from ._estimators import NoBatchError, fit_estimator, partial_fit_estimator, site_work
-from ._messages import Array, Carrier, Message
+from ._messages import Carrier, Message
 from ._messages import Context as SiteContext
 from ._questions import Given, RefusedError, SiteRows, Task
 from ._secure import SecureAggregation
@@ -355,12 +355,10 @@ def _content(message: Message, name: str) -> RecordDict:
     return RecordDict({name: arrays, "config": ConfigRecord(dict(message.config))})
 
 
-def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Numbers and texts, and arrays, of a message that another party has made."""
-    sent = dict[str, Array]()
-    for key, a in content.array_records.get(name, {}).items():
-        sent[key] = Array(a.data, a.shape, a.dtype)
-    return dict(content.config_records.get("config", {})), sent
+def _read(content: RecordDict, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers and texts, and arrays as Flower has them, of a message of another party."""
+    arrays: Any = content.array_records.get(name, {})
+    return dict(content.config_records.get("config", {})), dict(arrays)
 
 
 # -------------------------------------------------------------------- at the server
