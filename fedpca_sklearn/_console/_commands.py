@@ -195,15 +195,13 @@ def plan(options: Options) -> Report:
         )
     n, d = options.rows, options.columns
     whole = mechanism.plan(n, d, options.components, spectrum=options.spectrum)
-    lines = [f"{n} rows, {d} columns, delta {mechanism.delta:g}\n   epsilon  error  above noise"]
-    plans = []
-    for one in filter(None, (whole.half, whole, whole.twice)):
-        above = one.n_components_above_noise
-        lines.append(f"{one.epsilon:10.4g}  {one.error:5.3f}  {above:11.1f}")
-        plans.append(
-            {"epsilon": one.epsilon, "error": one.error, "n_components_above_noise": above}
-        )
-    return Report("\n".join(lines), {"plans": plans})
+    title = f"{n} rows, {d} columns, delta {mechanism.delta:g}\n   epsilon  error  above noise"
+    plans = [
+        {name: getattr(one, name) for name in ("epsilon", "error", "n_components_above_noise")}
+        for one in filter(None, (whole.half, whole, whole.twice))
+    ]
+    lines = ("{:10.4g}  {:5.3f}  {:11.1f}".format(*one.values()) for one in plans)
+    return Report("\n".join([title, *lines]), {"plans": plans})
 
 
 def audit_log(options: Options) -> Report:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, filterfalse, islice, starmap
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -101,18 +101,17 @@ class CommunicationLog:
         """
         up, down = list(up), list(down)
         load: dict[Hashable, int] = {}
-        floats, n_bytes = attrgetter("n_floats"), attrgetter("nbytes")
-        floats_up, floats_down = list(map(floats, up)), list(map(floats, down))
+        floats_up, floats_down = ([m.n_floats for m in sent] for sent in (up, down))
         for size, receiver in zip(floats_up, receivers or [None] * len(up), strict=True):
             before = load.get(receiver, 0)
             load[receiver] = max(before, size) if summed else before + size
         row = {
             "messages_up": len(up),
             "floats_up": sum(floats_up),
-            "bytes_up": sum(map(n_bytes, up)),
+            "bytes_up": sum(m.nbytes for m in up),
             "messages_down": len(down),
             "floats_down": sum(floats_down),
-            "bytes_down": sum(map(n_bytes, down)),
+            "bytes_down": sum(m.nbytes for m in down),
             "floats_busiest": max([*load.values(), *floats_down], default=0),
         }
         self._add(row)
@@ -133,15 +132,16 @@ class CommunicationLog:
     floats_down = _total("floats_down", "Floats sent towards the clients.")
     bytes_up = _total("bytes_up", "Bytes sent towards the server.")
     bytes_down = _total("bytes_down", "Bytes sent towards the clients.")
-    floats_busiest = _total(
-        "floats_busiest",
+
+    @property
+    def floats_busiest(self) -> int:
         """Floats that the busiest receiver takes, summed over the rounds.
 
         Messages to different receivers travel at the same time, so this is the time of the rounds
         in floats: T_b of Bai, Chan and Luk (2005), and their T_a but for two floats of each client.
         Their T_e is ``floats_pooled``.
-        """,
-    )
+        """
+        return self.totals.get("floats_busiest", 0)
 
     def __repr__(self) -> str:
         names = ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down")
