@@ -378,7 +378,7 @@ def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
 
 
 def _left_factor(n: int, most: int, answer: Answer) -> Subspace:
-    found = shared.valid_summary(answer)
+    found = shared.summary_received(answer)
     if found.n_features != n or found.centered or found.n_components > most:
         raise answer.refused(f"another summary than of left vectors of {n} rows")
     return found
@@ -428,7 +428,7 @@ def parts_of(rounds: ColumnRounds, vectors: np.ndarray) -> tuple[Any, ...]:
         return part, answer.summand("mean", (d,), LARGEST_NUMBER)
 
     shapes = {"products": U.shape, "scatter": (1,)}
-    sums, _ = rounds.sites.added("scores", shapes, (rounds.keys, U), check)
+    sums = rounds.sites.added("scores", shapes, (rounds.keys, U), check)
     parts, means = zip(*rounds.ask("parts", read, U), strict=True)
     scatter = max(float(sums["scatter"][0]), 0.0)
     return U, np.hstack(parts), sums["products"], np.concatenate(means), scatter

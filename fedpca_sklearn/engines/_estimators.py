@@ -24,7 +24,6 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from .._validation.containers import check_names
 from ..communication import CommunicationLog, Federation
-from ..communication._federation import message_of
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, parted, shaped
 from ..summary import Subspace
@@ -218,23 +217,20 @@ def value_received(answer: Answer, name: str, read: Callable[[np.ndarray], Any],
     return found
 
 
-def valid_summary(answer: Answer, private: bool = False) -> Subspace:
-    """The summary in an answer, without names; what it states about privacy counts if asked for."""
+def summary_received(answer: Answer, private: bool = False) -> Subspace:
+    """The summary in an answer, without names, which must fit those of the others.
+
+    What it states about privacy counts if asked for.
+    """
     summary = value_received(answer, "summary", Subspace.from_bytes, "summary")
     squares = summary.scatter / summary.n_samples
     answer.check_squares(summary.mean, squares, summary.components.dtype)
     if private and summary.privacy is None:
         raise answer.refused("a summary that states nothing about its privacy")
-    privacy = summary.privacy if private else None
-    return summary._replace(site=None, feature_names=None, privacy=privacy)
-
-
-def summary_received(answer: Answer, private: bool = False) -> Subspace:
-    """The summary of a site's rows in an answer, which must fit those of the others."""
-    summary = valid_summary(answer, private)
     answer.agree("number of features", summary.n_features)
     answer.agree("centring", summary.centered)
-    return summary
+    privacy = summary.privacy if private else None
+    return summary._replace(site=None, feature_names=None, privacy=privacy)
 
 
 def summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
@@ -472,13 +468,10 @@ class Rounds(Federation):
     ) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
         kind, shapes, arguments = self.asked(function)
-        found, n = self.sites.added(kind, shapes, arguments, partial(self.check, function))
-        total = np.concatenate([*found.values()])
+        check = partial(self.check, function)
+        found = self.sites.added(kind, shapes, arguments, check, self.log, broadcast)
         self.n_rounds += 1
-        if n:
-            sent = [] if broadcast is None else [message_of(broadcast)] * n
-            self.log.record([message_of(total)] * n, sent, summed=True)
-        return total
+        return np.concatenate([*found.values()])
 
     def asked(self, query: Any) -> tuple[str, Shapes, tuple[Any, ...]]:
         """Kind of the question for a query, shapes of the answers, and what is sent."""

@@ -32,7 +32,6 @@ from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
-from ..communication._federation import message_of
 from ..federated import (
     ConditionalFill,
     DistributedPCA,
@@ -239,11 +238,8 @@ def _multiply(
             raise answer.refused("products of other rows than those of its summary")
 
     shapes = shaped(_products_about(len(mean)), (block.size + len(mean) + 2,), None)
-    found, n = sites.added("products", shapes, (mean, block), check)
-    total = np.concatenate([*found.values()])
-    if n:
-        sites.log.record([message_of(total)] * n, [message_of(block)] * n, summed=True)
-    return total
+    found = sites.added("products", shapes, (mean, block), check, sites.log, block)
+    return np.concatenate([*found.values()])
 
 
 # -------------------------------------------------------------------- secure sums

@@ -305,7 +305,7 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
         answer.agree("number of features", len(n))
         sizes[answer.site] = float(n[0])
 
-    found, _ = sites.added("n_rows", {"n_rows": (None,)}, (), check_size)
+    found = sites.added("n_rows", {"n_rows": (None,)}, (), check_size)
     n_rows, d = found["n_rows"][0], sites.n_features
     if not 1 <= n_rows < 2**53:
         raise RuntimeError(
@@ -319,13 +319,12 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
             if np.abs(found).max() > sizes[answer.site] * (1 + 1e-9) + DEVIATIONS * noise:
                 raise answer.refused("more than its rows and their noise add up to")
 
-        if not sites.secure:
-            sites.begin()  # with the sites that are left
-        found, n = sites.added(_in_turn(kind, turn), shapes, arguments, check)
-        if not n:
-            return found[kind], float(n_rows)
+        if sites.secure:
+            return sites.added(_in_turn(kind, turn), shapes, arguments)[kind], float(n_rows)
+        sites.begin()  # with the sites that are left
+        found = sites.added(_in_turn(kind, turn), shapes, arguments, check)
         up, sent = map(message_of, (found[kind], np.hstack(arguments)))
-        sites.log.record([up] * n, [sent] * n)
+        sites.log.record([up] * len(sites.members), [sent] * len(sites.members))
         return found[kind], sum(map(sizes.__getitem__, sites.members))
 
     n_sources: float = len(sites.names)

@@ -15,6 +15,7 @@ import numpy as np
 from .._validation.containers import check_names, check_same_names, check_text, composed
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
+from ..communication._federation import message_of
 from ._messages import (
     Answer,
     BadMessageError,
@@ -217,11 +218,8 @@ class Sites:
         SiteLostError
             If a site of earlier sums of the fit is lost: the fit begins anew.
         """
-        total, n = self.added(kind, shapes, arguments)
-        if n:
-            up, down = (sum(map(np.size, arrays)) for arrays in (total.values(), arguments))
-            self.log.record([Size(up, 8 * up)] * n, [Size(down, 8 * down)] * n, summed=True)
-        return total
+        sent = np.hstack([*map(np.ravel, arguments), []])
+        return self.added(kind, shapes, arguments, log=self.log, sent=sent)
 
     def added(
         self,
@@ -229,8 +227,10 @@ class Sites:
         shapes: Shapes,
         arguments: tuple,
         check: Callable[..., None] | None = None,
-    ) -> tuple[dict[str, np.ndarray], int]:
-        """The same, and the number of messages that are to be logged.
+        log: CommunicationLog | None = None,
+        sent: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
+        """The same, logged if there is a log, of which something has to be ``sent`` anew.
 
         ``check(answer, *arrays)`` raises for those that no rows have, where answers are seen.
         """
@@ -246,8 +246,12 @@ class Sites:
 
         found = self.ask(kind, read, *arguments, batch=self.batch, there=self.members)
         self.members = set(found)
-        totals = map(np.add.reduce, zip(*found.values(), strict=True))
-        return dict(zip(shapes, totals, strict=True)), len(found)
+        totals = list(map(np.add.reduce, zip(*found.values(), strict=True)))
+        if log is not None:
+            size, n = sum(map(np.size, totals)), len(found)
+            down = [] if sent is None else [message_of(sent)] * n
+            log.record([Size(size, 8 * size)] * n, down, summed=True)
+        return dict(zip(shapes, totals, strict=True))
 
     def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
         """Return the answer in a reply, if the node gave one to this question."""
@@ -372,14 +376,8 @@ class SecureSums(Sites):
         self.announced = found
         return found
 
-    def added(
-        self,
-        kind: str,
-        shapes: Shapes,
-        arguments: tuple,
-        check: Callable[..., None] | None = None,
-    ) -> tuple[dict[str, np.ndarray], int]:
-        """Sums of what the sites send, whose messages are logged; see `Sites.added`.
+    def added(self, kind: str, shapes: Shapes, arguments: tuple, *_: Any, **__: Any) -> Any:
+        """Sums of what the sites send, whose messages are always logged; see `Sites.added`.
 
         Raises
         ------
@@ -410,7 +408,7 @@ class SecureSums(Sites):
             part, total = np.split(total, [sizes.get(name, rest)])
             found[name] = grids[name].decode(part, shape, bits, n)
             self._grids[name] = grids[name], n
-        return {name: found[name] for name in shapes}, 0
+        return {name: found[name] for name in shapes}
 
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""

@@ -371,8 +371,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
         def check(answer: Answer, count: np.ndarray) -> None:
             _check_share(answer, count[0], batch.n_rows)
 
-        found, *_ = self.sites.added("filled", {"count": (1,)}, arrays, check)
-        return round(min(max(float(found["count"][0]), 0.0), len(batch)))  # whatever a site sends
+        (count,) = self.sites.added("filled", {"count": (1,)}, arrays, check)["count"]
+        return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         return self.largest
@@ -439,33 +439,33 @@ def _(
 ) -> FederatedSubspaceTracker | None:
     tracker = TrackerOfSites(**estimator.get_params(deep=False))
     tracker.sites, tracker.given = sites, {}
-    stream = getattr(estimator, "_stream", None)
-    if stream is None:
+    known = getattr(estimator, "_stream", None)
+    if known is None:
         estimator.clients_, estimator.communication_ = [], CommunicationLog()
 
-    def take() -> tuple[State, BatchAtSites] | None:
+    def take() -> tuple[Stream, list[str]] | None:
         if (Y := tracker.begin(batch)) is None:
             return None
-        d = sites.n_features
-        check_at_most_features(estimator.n_components, d)
+        check_at_most_features(estimator.n_components, d := sites.n_features)
         tracker.communication_ = estimator.communication_.copy()
-        state = tracker._start(d) if stream is None else stream.state
-        return tracker._next_state(state, Y), Y  # type: ignore[arg-type]
+        fixed = {name: getattr(estimator, name) for name in estimator._fixed}
+        none = RowBuffer(np.empty((0, d)), 1)
+        before = known or Stream(fixed, tracker._start(d), none, 0, sites.dtype, 0)
+        state, n = tracker._next_state(before.state, Y), before.n_rows  # type: ignore[arg-type]
+        after = before._replace(state=state, buffer=none, n_rows=n + len(Y), n_before=n)
+        return after, Y.sites
 
     if (taken := sites.until_nobody_is_lost(take)) is None:
         return None
-    state, Y = taken
+    stream, there = taken
+    state = stream.state
     estimator.communication_ = tracker.communication_
-    estimator.clients_ = sorted({*estimator.clients_, *Y.sites})
-    before, dtype = (0, sites.dtype) if stream is None else (stream.n_rows, stream.dtype)
-    n_rows, none = before + len(Y), RowBuffer(np.empty((0, sites.n_features)), 1)
-    fixed = {name: getattr(estimator, name) for name in estimator._fixed}
-    stream = Stream(fixed, state, none, n_rows, dtype, before)
+    estimator.clients_ = sorted({*estimator.clients_, *there})
     estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
     estimator._store(state.basis)
-    estimator._show_subspace(state, n_rows, dtype)
+    estimator._show_subspace(state, stream.n_rows, stream.dtype)
     estimator.support_threshold_ = np.array(state.threshold)
     return estimator
 
