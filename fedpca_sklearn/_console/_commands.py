@@ -137,10 +137,9 @@ def remove(options: Options) -> Report:
     own = [i for i, summary in enumerate(summaries) if summary.site == options.site]
     if not own:
         why = f"they are of {listed(sorted({site for s in summaries for site in s.sites}))}"
-        for file, summary in zip(options.files, summaries, strict=True):
-            if options.site in summary.sites:
-                why = f"{file} is merged; the files of its sites are needed"
-                break
+        pairs = zip(options.files, summaries, strict=True)
+        if merged := [file for file, summary in pairs if options.site in summary.sites]:
+            why = f"{merged[0]} is merged; the files of its sites are needed"
         raise ValueError(f"no file is of the site {options.site!r} alone: {why}.")
     fitted = model_of(options, summaries, options.files)
     before = fitted.components_

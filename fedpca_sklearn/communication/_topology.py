@@ -491,13 +491,20 @@ def load_balanced_schedule(n_clients: int, n_steps: int, *, layout: str = "phase
 
 def _in_phases(n_clients, n_steps):
     """Phases in which a client does the first of its tasks that is ready."""
-    todo, waits_for, sends = _plan(n_clients, n_steps)
+    inputs = _plan(n_clients, n_steps)
+    todo: list[list[Task]] = [[] for _ in range(n_clients)]
     phases: list[Phase] = []
     done: set[Task] = set()
+    sends: dict[Task, Message] = {}
+    for task, needed in inputs.items():
+        todo[task.client].append(task)
+        for given in needed:
+            if given.client != task.client:
+                sends[given] = Message(given.client, task.client, given.step, given.level)
     while any(todo):
         phase = Phase()
         for tasks in todo:
-            ready = (i for i, task in enumerate(tasks) if waits_for[task] <= done)
+            ready = (i for i, task in enumerate(tasks) if inputs[task] <= done)
             i = next(ready, None)
             if i is not None:
                 phase.tasks.append(tasks.pop(i))
@@ -508,34 +515,24 @@ def _in_phases(n_clients, n_steps):
 
 
 def _plan(n_clients, n_steps):
-    """Tasks of each client in the order of steps, what each waits for, and what it sends."""
-    todo: list[list[Task]] = [[] for _ in range(n_clients)]
-    waits_for: dict[Task, set[Task]] = {}
-    sends: dict[Task, Message] = {}
+    """Tasks in the order of steps, and the tasks whose factors each takes."""
+    inputs: dict[Task, set[Task]] = {}
     load: Counter[int] = Counter()
     whole: Task | None = None
-
-    def add(task: Task, *inputs: Task) -> Task:
-        todo[task.client].append(task)
-        waits_for[task] = set(inputs)
-        for given in inputs:
-            if given.client != task.client:
-                sends[given] = Message(given.client, task.client, given.step, given.level)
-        return task
-
     for step in range(n_steps):
-        last = [add(Task(client, "qr", step, 0)) for client in range(n_clients)]
+        last = [Task(client, "qr", step, 0) for client in range(n_clients)]
+        inputs |= {task: set() for task in last}
         levels, root = merge_levels(range(n_clients), load)
         for level, pairs in enumerate(levels, 1):
             for sender, receiver in pairs:
                 task = Task(receiver, "merge", step, level)
-                last[receiver] = add(task, last[receiver], last[sender])
-        if whole is None:
-            whole = last[root]
-        else:
-            _, holder = update_pair(whole.client, root, load)
-            whole = add(Task(holder, "update", step, len(levels) + 1), whole, last[root])
-    return todo, waits_for, sends
+                inputs[task], last[receiver] = {last[receiver], last[sender]}, task
+        before, whole = whole, last[root]
+        if before is not None:
+            _, holder = update_pair(before.client, root, load)
+            whole = Task(holder, "update", step, len(levels) + 1)
+            inputs[whole] = {before, last[root]}
+    return inputs
 
 
 def _in_intervals(n_clients, n_steps):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -41,7 +41,7 @@ from ..vertical._vertical_kernels import (
     of_unit_length,
     part_of,
 )
-from ..vertical._vfedpca import Columns, Operator, Product, left_factor, local_power, period
+from ..vertical._vfedpca import Columns, Operator, left_factor, local_power, period
 from . import _estimators as shared
 from ._estimators import fit_estimator, site_work
 from ._messages import Answer
@@ -160,10 +160,7 @@ class SiteOperator(Operator):
     rows: Any = None
     found: tuple[np.ndarray, ...] = ()
     updates: tuple[np.ndarray, ...] = ()
-
-    def product(self) -> tuple[Product, float]:
-        """There is none at the server."""
-        raise NotImplementedError
+    product: ClassVar[Any] = None  # which the server does not have
 
     def deflated(self, u: np.ndarray) -> SiteOperator:
         """The same without a direction; see `Operator.deflated`."""

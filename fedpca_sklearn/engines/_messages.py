@@ -163,9 +163,9 @@ def fits(shape: tuple[int | None, ...], lengths: tuple[int, ...]) -> bool:
     return all(m in (None, n) for m, n in zip(shape, lengths, strict=True))
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = _SHOWN) -> str:
     """What another party wrote, in one line of printable characters, shortened."""
-    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    text = text if len(text) <= most else f"{text[:most]}..."
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -223,10 +223,7 @@ def _read(parameters: Any) -> Mapping[str, str]:
 
 def _shortened(text: Any) -> str:
     """What a refusal shows of a name or a value."""
-    if text is None:
-        return "nothing"
-    text = shown(str(text))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return "nothing" if text is None else shown(str(text), _SHOWN)
 
 
 # -------------------------------------------------------------------- one text for one value
