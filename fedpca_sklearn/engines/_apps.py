@@ -19,6 +19,7 @@ from .._validation.containers import check_text
 from . import _columns, _federated, _rounds, _tracking  # noqa: F401
 from ._estimators import (
     NoBatchError,
+    Secure,
     check_parameters,
     fit_estimator,
     note_sites,
@@ -28,7 +29,6 @@ from ._estimators import (
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import MOMENTS, RUN, AskedRows, Question, RefusedError, Task, asked, asked_rows
-from ._secure import SecureAggregation
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import SecureSums, Sites
 
@@ -55,7 +55,7 @@ class SiteApp:
         estimator: Any,
         name_of: Callable[[Any], str],
         policy: SitePolicy,
-        secure: SecureAggregation | None = None,
+        secure: Secure = None,
     ):
         self._estimator = estimator = with_ledger(estimator, policy, secure)
         self._tasks = secure_tasks(estimator, secure)
@@ -169,9 +169,7 @@ class Wanted:
     wait: float = 60.0
     timeout: float = 600.0
 
-    def sites(
-        self, carrier: Carrier, estimator: Any, secure: SecureAggregation | None = None
-    ) -> Sites:
+    def sites(self, carrier: Carrier, estimator: Any, secure: Secure = None) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
         tasks, least = secure_tasks(estimator, secure), 0 if secure is None else secure.threshold
         check_parameters(estimator)
@@ -189,9 +187,7 @@ class Wanted:
         return Sites(*given) if secure is None else SecureSums(secure, tasks, *given)
 
 
-def fit_over(
-    carrier: Carrier, estimator: Any, wanted: Wanted, secure: SecureAggregation | None = None
-) -> Any:
+def fit_over(carrier: Carrier, estimator: Any, wanted: Wanted, secure: Secure = None) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
     if getattr(estimator, "mechanism", None) is not None:
         check_trust(estimator.mechanism, secure)

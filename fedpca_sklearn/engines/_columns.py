@@ -43,7 +43,7 @@ from ..vertical._vertical_kernels import (
 )
 from ..vertical._vfedpca import Columns, Operator, left_factor, local_power, period
 from . import _estimators as shared
-from ._estimators import fit_estimator, site_work
+from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer
 from ._questions import (
     KEY_BYTES,
@@ -55,7 +55,7 @@ from ._questions import (
     check_basis,
     sorted_keys,
 )
-from ._secure import BOUNDS, Bounds, Grid, SecureAggregation, grids_of_sums
+from ._secure import BOUNDS, Bounds, Grid, grids_of_sums
 from ._sites import SecureSums, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -290,7 +290,7 @@ def centred(X: np.ndarray, center: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((X - mean).T), mean
 
 
-def tasks_of_parts(estimator: Any, secure: Any = None) -> dict[str, Task]:
+def tasks_of_parts(estimator: Any, secure: Any = None) -> Tasks:
     """The last questions: what orthonormal left vectors make of a site's columns.
 
     Scores add up; a part of the components is the site's own. Vectors are checked to be of many
@@ -318,7 +318,7 @@ def tasks_of_parts(estimator: Any, secure: Any = None) -> dict[str, Task]:
 
 
 @site_work.register
-def _(estimator: VerticalFederatedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def _(estimator: VerticalFederatedPCA, secure: Secure = None) -> Tasks:
     refuse_topology(estimator)
     method, center = estimator._method(), estimator.center
     if secure and not isinstance(method, PowerRounds):
@@ -331,7 +331,7 @@ def _(estimator: VerticalFederatedPCA, secure: SecureAggregation | None = None) 
     return {**first, **asked, **tasks_of_parts(estimator, secure)}
 
 
-def first_of_columns(secure: Any, squares: Callable[[np.ndarray], float]) -> dict[str, Task]:
+def first_of_columns(secure: Any, squares: Callable[[np.ndarray], float]) -> Tasks:
     """What begins a fit over columns: keys, and of secure sums bounds of a sum of squares."""
 
     def bounds(site, X):
@@ -341,7 +341,7 @@ def first_of_columns(secure: Any, squares: Callable[[np.ndarray], float]) -> dic
     return keys | ({"columns_bound": Task(bounds, reads=OF_ROWS, matched=True)} if secure else {})
 
 
-def _tasks_of(method: Any, center: bool, rank: int) -> dict[str, Task]:
+def _tasks_of(method: Any, center: bool, rank: int) -> Tasks:
     """Questions of a method of `VerticalFederatedPCA`."""
 
     def times_columns(site, X, V):
@@ -442,9 +442,7 @@ def spanning(vectors: np.ndarray) -> np.ndarray:
 
 
 @site_work.register
-def _(
-    estimator: VerticalFederatedKernelPCA, secure: SecureAggregation | None = None
-) -> dict[str, Task]:
+def _(estimator: VerticalFederatedKernelPCA, secure: Secure = None) -> Tasks:
     refuse_topology(estimator)
     estimator._check_parameters()
     if secure:
@@ -461,7 +459,7 @@ def _(
     return {**first_of_columns(secure, squares), **asked, **parts}
 
 
-def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+def _exact(estimator: VerticalFederatedKernelPCA) -> Tasks:
     """Questions of ``aggregation="exact"``."""
 
     def kernel_part(site, X, landmarks):
@@ -480,7 +478,7 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
     return {"kernel_part": Task(kernel_part, reads=OF_ROWS, matched=True, grids=grids)}
 
 
-def _agreed(estimator: VerticalFederatedKernelPCA) -> dict[str, Task]:
+def _agreed(estimator: VerticalFederatedKernelPCA) -> Tasks:
     """Questions of ``aggregation=VFedPCA()``."""
     method, rank, center = estimator._method(), estimator.n_components, estimator.center
 

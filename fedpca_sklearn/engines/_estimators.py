@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial, singledispatch
 from inspect import signature
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,9 +33,13 @@ from ._questions import MOMENTS, RefusedError, Task, check_mean
 from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Shapes, Sites
 
+# What sites do by kind of question, and what secure sums are agreed on, if there are such.
+Tasks: TypeAlias = dict[str, Task]
+Secure: TypeAlias = SecureAggregation | None
+
 
 @singledispatch
-def site_work(estimator: Any, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def site_work(estimator: Any, secure: Secure = None) -> Tasks:
     """What a site does about each kind of question, for the class of an estimator.
 
     ``@site_work.register`` adds a function for another class; of others it is what their method
@@ -54,7 +58,7 @@ def site_work(estimator: Any, secure: SecureAggregation | None = None) -> dict[s
         By kind of question; the first kind begins a fit. By secure sums tasks that announce
         `Bounds`, and those without ``grids``, are answered openly.
     """
-    tasks: dict[str, Task] = getattr(estimator, "site_tasks", dict)()
+    tasks: Tasks = getattr(estimator, "site_tasks", dict)()
     if secure is None and not hasattr(estimator, "site_tasks"):
         raise _unknown(site_work, estimator)
     noisy = getattr(estimator, "mechanism", None) is not None  # which no task of others adds
@@ -176,7 +180,7 @@ def rows_sent(X: Any, weight: np.ndarray | None) -> dict[str, Any]:
     return {"rows": np.array([np.count_nonzero(weight), count_rows(X, weight)], dtype=np.float64)}
 
 
-def one_message(kind: str, work: Callable, **task: Any) -> dict[str, Task]:
+def one_message(kind: str, work: Callable, **task: Any) -> Tasks:
     """What a site does that sends one message, about all of its rows or about a batch of them."""
     about_all, of_batch = Task(work, **task), Task(work, begins=True, batches=True, **task)
     return {kind: about_all, f"{kind}_of_batch": of_batch}
@@ -266,7 +270,7 @@ def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> Non
         raise ValueError(f"{name} must be {needed} with secure sums{why}, got {got!r}.")
 
 
-def secure_tasks(estimator: Any, secure: SecureAggregation | None) -> dict[str, Task]:
+def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
     """What a site does by kind of question, with secure sums or without."""
     if secure is None:
         return site_work(estimator)
@@ -303,7 +307,7 @@ def task_of_totals(**task: Any) -> Task:
     return Task(_totals, reads=MOMENTS, grids=grids_of_sums, **task)
 
 
-def tasks_of_moments(by_column: bool = False) -> dict[str, Task]:
+def tasks_of_moments(by_column: bool = False) -> Tasks:
     """Bounds of a site, and the sum and number of its rows."""
     return {"bounds": task_of_bounds(by_column), Moments.kind: task_of_totals()}
 
@@ -325,7 +329,7 @@ def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, 
     }
 
 
-def work_of_second_moments(estimator: Any) -> dict[str, Task]:
+def work_of_second_moments(estimator: Any) -> Tasks:
     """What a site adds up to the second moments of all rows."""
     second = Task(_second_moments, fixed=0, reads=MOMENTS, grids=grids_of_second_moments)
     return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}

@@ -55,7 +55,7 @@ from ..summary._refinement import certificate_of_summary, products_of
 from ..summary._triangle import Triangle, subspace_of, triangle_of_rows
 from . import _estimators as shared
 from . import _private
-from ._estimators import fit_estimator, partial_fit_estimator, site_work
+from ._estimators import Secure, Tasks, fit_estimator, partial_fit_estimator, site_work
 from ._messages import Answer
 from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
 from ._questions import MOMENTS, RefusedError, Task, are_few, check_basis, check_mean
@@ -70,7 +70,7 @@ _SAME = 1e-4
 
 
 @site_work.register
-def _(estimator: FederatedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def _(estimator: FederatedPCA, secure: Secure = None) -> Tasks:
     if secure:
         return _moments_of_site(estimator, secure)
     if estimator.mechanism is not None:
@@ -155,9 +155,7 @@ def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> F
 
 
 @site_work.register
-def _(
-    estimator: TruncatedDistributedPCA, secure: SecureAggregation | None = None
-) -> dict[str, Task]:
+def _(estimator: TruncatedDistributedPCA, secure: Secure = None) -> Tasks:
     if secure:
         raise ValueError(
             "TruncatedDistributedPCA has no secure sums: summaries that sites have cut do not add "
@@ -193,7 +191,7 @@ def _cut_summary(answer: Answer) -> tuple[Subspace, int]:
 # -------------------------------------------------------------------- refinements
 
 
-def refinement_tasks(estimator: FederatedPCA) -> dict[str, Task]:
+def refinement_tasks(estimator: FederatedPCA) -> Tasks:
     """What a site answers after its summary, if the estimator is to be refined."""
     n_rounds = most_rounds(estimator)
 
@@ -245,7 +243,7 @@ def _multiply(
 # -------------------------------------------------------------------- secure sums
 
 
-def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> Tasks:
     """What a site adds up to secure sums."""
     if estimator.mechanism is not None:
         return _private.private_second_moments(estimator, secure)
@@ -327,7 +325,7 @@ def _refined(
 
 
 @site_work.register
-def _(estimator: DistributedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def _(estimator: DistributedPCA, secure: Secure = None) -> Tasks:
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure) if secure else pair_tasks()
     if secure:
@@ -392,7 +390,7 @@ def _triangle(answer: Answer) -> tuple[Triangle, int, np.dtype]:
 
 
 @site_work.register
-def _(estimator: FederatedScaler, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def _(estimator: FederatedScaler, secure: Secure = None) -> Tasks:
     if estimator.mechanism is not None:
         return _private.private_scales(estimator.mechanism, secure)
 
@@ -470,7 +468,7 @@ _LEAST = 1e-12
 
 
 @site_work.register
-def _(estimator: OnlineDistributedPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def _(estimator: OnlineDistributedPCA, secure: Secure = None) -> Tasks:
     if secure:
         return _spaces_of_site(estimator)
     size, center, measured = estimator._size, estimator.center, estimator.variances == "measured"
@@ -544,7 +542,7 @@ def _measured(
 # -------------------------------------------------------------------- secure sums
 
 
-def _spaces_of_site(estimator: OnlineDistributedPCA) -> dict[str, Task]:
+def _spaces_of_site(estimator: OnlineDistributedPCA) -> Tasks:
     """What a site adds up to secure sums."""
     center = estimator.center
     why = ": summaries that sites have cut do not add up"

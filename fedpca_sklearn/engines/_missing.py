@@ -29,7 +29,7 @@ from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
 from . import _estimators as shared
-from ._estimators import site_work
+from ._estimators import Tasks, site_work
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns, dense
 from ._secure import (
@@ -59,7 +59,7 @@ _ALL = "all sites"
 # -------------------------------------------------------------------- pairs of columns
 
 
-def pair_tasks() -> dict[str, Task]:
+def pair_tasks() -> Tasks:
     """What a site does where ``missing`` is `AvailablePairs`."""
 
     def pairs(site, X, *, weight, min_rows):
@@ -94,7 +94,7 @@ def _pairs(answer: Answer) -> Site:
 # -------------------------------------------------------------------- filled rows
 
 
-def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> dict[str, Task]:
+def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> Tasks:
     """What a site does where ``missing`` is `ConditionalFill`.
 
     ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries.
@@ -199,7 +199,7 @@ def _entries(answer: Answer) -> tuple[np.ndarray, np.ndarray, float]:
 # -------------------------------------------------------------------- secure sums at a site
 
 
-def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task]:
+def missing_by_sums(estimator: Any, secure: SecureAggregation) -> Tasks:
     """What a site adds up where entries are missing, by kind of question."""
     if isinstance(estimator.missing, ConditionalFill):
         return _filled_by_sums(estimator, secure)
@@ -220,7 +220,7 @@ def missing_by_sums(estimator: Any, secure: SecureAggregation) -> dict[str, Task
     return {**_first_by_sums(_check_pairs, PAIRED, False), "pairs": summed}
 
 
-def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> Tasks:
     """What a site adds up where ``missing`` is `ConditionalFill`."""
     plain = site_work(estimator)
 
@@ -242,7 +242,7 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> dict[
     return {**_first_by_sums(_check_few, OBSERVED, True), "filled": summed}
 
 
-def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> dict[str, Task]:
+def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> Tasks:
     """What begins a fit: bounds of the observed entries, their sums and numbers.
 
     With ``pairs`` also the `Seen.pairs` of each site.

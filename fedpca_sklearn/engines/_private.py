@@ -32,7 +32,7 @@ from ..privacy._scaler_noise import ROUNDS
 from ..rounds import FederatedPowerPCA
 from ..rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 from ..summary import Subspace
-from ._estimators import summary_received, symmetric
+from ._estimators import Secure, Tasks, summary_received, symmetric
 from ._messages import Answer
 from ._questions import RefusedError, Task, check_basis, check_mean
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
@@ -50,7 +50,7 @@ CLIPPED = "rows: each is cut to the length that the mechanism's noise is made fo
 # -------------------------------------------------------------------- messages of single sites
 
 
-def private_summaries(estimator: FederatedPCA) -> dict[str, Task]:
+def private_summaries(estimator: FederatedPCA) -> Tasks:
     """What a site does about the one question of `FederatedPCA` with a mechanism."""
     mechanism = estimator.mechanism
 
@@ -97,7 +97,7 @@ def _number(site: str, X: Any) -> dict[str, np.ndarray]:
 _ANNOUNCED = {"bounds": Task(_number, reads="summary")}
 
 
-def of_release(secure: SecureAggregation | None, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:
+def of_release(secure: Secure, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:
     """What a release depends on; to secure sums it is new whatever was released before."""
     return arguments if secure is None else (np.frombuffer(os.urandom(32), np.uint8),)
 
@@ -105,9 +105,7 @@ def of_release(secure: SecureAggregation | None, *arguments: np.ndarray) -> tupl
 class Releases:
     """What a site releases: messages, or with ``secure`` what it adds to secure sums."""
 
-    def __init__(
-        self, mechanism: Mechanism, n_products: int, secure: SecureAggregation | None = None
-    ):
+    def __init__(self, mechanism: Mechanism, n_products: int, secure: Secure = None):
         self.mechanism, self.n_products, self.secure = mechanism, n_products, secure
         self.n_shares = secure.threshold if secure and mechanism.trust == "sum" else 1
 
@@ -149,7 +147,7 @@ class Releases:
         mu2 = self.mechanism.cost(costs, d, int(not is_sum), self.n_shares)
         return who.release(kind, self.mechanism, mu2, make, *of_release(self.secure, *of))
 
-    def first(self) -> dict[str, Task]:
+    def first(self) -> Tasks:
         """What begins a fit by sums."""
         begins = {} if self.secure is None else _ANNOUNCED
         return {**begins, Moments.kind: self.task(self.moments)}
@@ -160,7 +158,7 @@ class Releases:
         return PrivateClient("all sites", rows, *of, (), total)
 
 
-def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -> dict[str, Task]:
+def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -> Tasks:
     """What a site adds to the one sum of `FederatedPCA` with a mechanism."""
     releases = Releases(estimator.mechanism, 1, secure)
 
@@ -177,9 +175,7 @@ def private_second_moments(estimator: FederatedPCA, secure: SecureAggregation) -
     return {**releases.first(), "second_moments": releases.task(second_moments)}
 
 
-def private_rounds(
-    estimator: FederatedPowerPCA, secure: SecureAggregation | None = None
-) -> dict[str, Task]:
+def private_rounds(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks:
     """What a site releases in rounds of `FederatedPowerPCA` with a mechanism.
 
     It is about the public centre; the server, which knows the sum of all, takes their mean off.
@@ -237,9 +233,7 @@ def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releas
 # -------------------------------------------------------------------- FederatedScaler
 
 
-def private_scales(
-    mechanism: ScalerNoise, secure: SecureAggregation | None = None
-) -> dict[str, Task]:
+def private_scales(mechanism: ScalerNoise, secure: Secure = None) -> Tasks:
     """What a site adds to the sums of `FederatedScaler` with a mechanism."""
     mechanism.validate()
     n_shares = 1 if secure is None else secure.threshold

@@ -28,11 +28,11 @@ from ..rounds._queries import (
     parted,
 )
 from . import _estimators as shared
-from ._estimators import fit_estimator, site_work
+from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import PRODUCTS, Releases, private_rounds, shown
 from ._questions import MOMENTS, RUN, RefusedError, Task, check_basis, check_mean
-from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
+from ._secure import Bounds, Grid, Grids, grids_of_sums
 from ._site_policy import Site
 from ._sites import Shapes, Sites
 
@@ -100,7 +100,7 @@ def of_query(
 
 
 @site_work.register
-def _(estimator: FederatedPowerPCA, secure: SecureAggregation | None = None) -> dict[str, Task]:
+def _(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks:
     shared.refuse_channel(estimator.channel)
 
     if estimator.mechanism is not None:
@@ -121,9 +121,7 @@ def _(estimator: FederatedPowerPCA, secure: SecureAggregation | None = None) -> 
 
 
 @site_work.register
-def _(
-    estimator: FederatedHeteroscedasticPCA, secure: SecureAggregation | None = None
-) -> dict[str, Task]:
+def _(estimator: FederatedHeteroscedasticPCA, secure: Secure = None) -> Tasks:
     shared.refuse_channel(estimator.channel)
 
     def rank(d):
