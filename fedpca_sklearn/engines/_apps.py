@@ -17,15 +17,7 @@ from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer, nonnegative_float
 from .._validation.containers import check_text
 from . import _columns, _federated, _rounds, _tracking  # noqa: F401
-from ._estimators import (
-    NoBatchError,
-    Secure,
-    check_parameters,
-    fit_estimator,
-    note_sites,
-    partial_fit_estimator,
-    secure_tasks,
-)
+from . import _estimators as shared
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
 from ._questions import MOMENTS, RUN, AskedRows, Question, RefusedError, Task, asked, asked_rows
@@ -55,11 +47,11 @@ class SiteApp:
         estimator: Any,
         name_of: Callable[[Any], str],
         policy: SitePolicy,
-        secure: Secure = None,
+        secure: shared.Secure = None,
     ):
         self._estimator = estimator = with_ledger(estimator, policy, secure)
-        self._tasks = secure_tasks(estimator, secure)
-        check_parameters(estimator)
+        self._tasks = shared.secure_tasks(estimator, secure)
+        shared.check_parameters(estimator)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._mechanism = getattr(estimator, "mechanism", None)
@@ -169,10 +161,10 @@ class Wanted:
     wait: float = 60.0
     timeout: float = 600.0
 
-    def sites(self, carrier: Carrier, estimator: Any, secure: Secure = None) -> Sites:
+    def sites(self, carrier: Carrier, estimator: Any, secure: shared.Secure = None) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
-        tasks, least = secure_tasks(estimator, secure), 0 if secure is None else secure.threshold
-        check_parameters(estimator)
+        tasks = shared.secure_tasks(estimator, secure)
+        shared.check_parameters(estimator)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
         check_integer("min_sites", self.min_sites)
         check_integer("n_sites", n_sites)
@@ -180,22 +172,23 @@ class Wanted:
         timeout = nonnegative_float("timeout", self.timeout)
         if not timeout:
             raise ValueError(f"timeout must be positive, got {timeout!r}.")
-        end, enough = time.monotonic() + wait, max(n_sites, least)
+        end = time.monotonic() + wait
+        enough = n_sites if secure is None else max(n_sites, secure.threshold)
         while len(nodes := carrier.nodes()) < enough and time.monotonic() < end:
             time.sleep(min(1.0, wait))
         given = nodes, carrier, self.min_sites, timeout, estimator
         return Sites(*given) if secure is None else SecureSums(secure, tasks, *given)
 
 
-def fit_over(carrier: Carrier, estimator: Any, wanted: Wanted, secure: Secure = None) -> Any:
+def fit_over(carrier: Carrier, estimator: Any, wanted: Wanted, secure: shared.Secure = None) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
     if getattr(estimator, "mechanism", None) is not None:
         check_trust(estimator.mechanism, secure)
     sites = wanted.sites(carrier, estimator, secure)
-    fitted = sites.until_nobody_is_lost(lambda: fit_estimator(clone(estimator), sites))
+    fitted = sites.until_nobody_is_lost(lambda: shared.fit_estimator(clone(estimator), sites))
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
-    note_sites(fitted, sites)
+    shared.note_sites(fitted, sites)
     return fitted
 
 
@@ -215,9 +208,9 @@ def partial_fit_over(carrier: Carrier, estimator: Any, batch: int | None, wanted
         names = getattr(kept, "feature_names_in_", None)
         columns = None if names is None else tuple(names.tolist())
         sites.expect(number_of_features=kept.n_features_in_, columns=columns)
-    fitted = partial_fit_estimator(kept, sites, int(number))
+    fitted = shared.partial_fit_estimator(kept, sites, int(number))
     if fitted is None:
-        raise NoBatchError(f"No site has batch {number}.")
+        raise shared.NoBatchError(f"No site has batch {number}.")
     fitted.n_batches_ = int(number) + 1
-    note_sites(fitted, sites)
+    shared.note_sites(fitted, sites)
     return fitted

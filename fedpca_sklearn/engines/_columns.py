@@ -32,15 +32,8 @@ from ..vertical import (
     VerticalFederatedPCA,
     VFedPCA,
 )
+from ..vertical import _vertical_kernels as kernels
 from ..vertical._vertical_federated_pca import along_parts, principal_turn
-from ..vertical._vertical_kernels import (
-    ColumnClient,
-    LinearScores,
-    as_sent,
-    energies_of,
-    of_unit_length,
-    part_of,
-)
 from ..vertical._vfedpca import Columns, Operator, left_factor, local_power, period
 from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
@@ -223,13 +216,13 @@ class ColumnRounds(shared.Rounds):
             return self._periods(calls)
         if function is left_factor:
             return self.ask("left_vectors", partial(_left_factor, n, calls[0][2] or n))
-        if function is energies_of:
+        if function is kernels.energies_of:
             return self._energies(calls)
         return [message for _, message in calls]  # as sent
 
     def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of what sites answer, or have answered before."""
-        of = Federation if function is as_sent else shared.Rounds
+        of = Federation if function is kernels.as_sent else shared.Rounds
         return of.sum(self, function, clients, broadcast)
 
     def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
@@ -241,7 +234,7 @@ class ColumnRounds(shared.Rounds):
 
         Or about parts of a kernel: of squared distances or inner products of rows and landmarks.
         """
-        if query is part_of:
+        if query is kernels.part_of:
             shape = len(self.keys), len(self.landmarks)
             return "kernel_part", {"part": shape}, (self.keys, self.landmarks)
         return "times_columns", {"products": query.shape}, (self.keys, query.V)
@@ -494,8 +487,8 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> Tasks:
 
     def energies(site, X, vectors, n_columns):
         check_vectors(vectors, len(X), rank)
-        ones = np.ones(len(vectors))
-        return {"energies": energies_of(site, whole(X, n_columns), vectors.T, ones, center)[1]}
+        client, ones = whole(X, n_columns), np.ones(len(vectors))
+        return {"energies": kernels.energies_of(site, client, vectors.T, ones, center)[1]}
 
     # it says what a kernel is, and changes with the sites only
     given = (Given("numbers of all columns", lambda *arguments: arguments[-1:], 1 + RESTARTS),)
@@ -505,18 +498,18 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> Tasks:
 
 def client_of(
     estimator: VerticalFederatedKernelPCA, X: np.ndarray, landmarks: np.ndarray, n_columns: int
-) -> ColumnClient:
+) -> kernels.ColumnClient:
     """The client of the simulation that a site is, one of several with so many columns."""
     d = X.shape[1]
     groups = [np.arange(d), np.arange(n_columns - d)]
     kernel = estimator._kernels(groups)[0]
-    return ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
+    return kernels.ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
 
 
 # -------------------------------------------------------------------- and the server
 
 
-class SiteKernel(ColumnClient):
+class SiteKernel(kernels.ColumnClient):
     """A site that owns columns; of its rows the server knows the number."""
 
     def operator(self, label: int, center: bool, of_columns: bool) -> SiteOperator:
@@ -549,11 +542,11 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
         for columns, kernel in zip(rounds.groups, estimator._kernels(rounds.groups), strict=True)
     ]
 
-    def linear(vectors: list[np.ndarray], known: np.ndarray, *how: bool) -> LinearScores:
+    def linear(vectors: list[np.ndarray], known: np.ndarray, *how: bool) -> kernels.LinearScores:
         """Scores by combinations of the columns of all sites."""
         U, parts, _, mean, _ = parts_of(rounds, vectors[0].T)
         V = (vectors[0].T @ U.T) @ parts * known[:, None]
-        return LinearScores(mean, of_unit_length(V, np.linalg.norm(V, axis=1)))
+        return kernels.LinearScores(mean, kernels.of_unit_length(V, np.linalg.norm(V, axis=1)))
 
     estimator._fit_clients(rounds, clients, rounds.groups, X, linear)
     if estimator.projection != "features":

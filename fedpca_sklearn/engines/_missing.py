@@ -15,16 +15,9 @@ import numpy as np
 from .._kernels.row_moments import means_of_columns
 from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA
+from ..federated import _conditional_fill as filling
 from ..federated._available_pairs import take_pairs
-from ..federated._conditional_fill import (
-    Seen,
-    check_filling,
-    entries_of_client,
-    fill_in_rounds,
-    filled_rows,
-    pooled_means,
-    with_covariance,
-)
+from ..federated._conditional_fill import Seen
 from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
@@ -99,18 +92,19 @@ def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> Tasks:
 
     ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries.
     """
-    check_filling(estimator)
+    filling.check_filling(estimator)
 
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)
         n = X.shape[0] if weight is None else weight.sum()
-        return {"entries": np.stack(entries_of_client(site, X, weight)), "count": [float(n)]}
+        found = filling.entries_of_client(site, X, weight)
+        return {"entries": np.stack(found), "count": [float(n)]}
 
     def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
-        found = summary_of(site, filled_rows(X, query), weight, columns)
-        found = with_covariance(found, X, weight, query)
+        found = summary_of(site, filling.filled_rows(X, query), weight, columns)
+        found = filling.with_covariance(found, X, weight, query)
         return shared.value_sent("summary", found, X, weight)
 
     times = estimator.missing.n_rounds + 1
@@ -125,7 +119,7 @@ def _check_few(X: Any, weight: Any, min_rows: int, min_rows_of_pattern: int | No
     """Raise where a column is there, or is not, in so few rows that sums tell them."""
     rows = X if weight is None else X[weight > 0]
     check_patterns(rows, min_rows_of_pattern)
-    _, there = entries_of_client(None, rows, None)
+    _, there = filling.entries_of_client(None, rows, None)
     if are_few(min_rows, there, rows.shape[0] - there):
         raise RefusedError(
             f"a column that fewer than min_rows={min_rows} rows have, or have not: what is sent "
@@ -141,7 +135,7 @@ def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     first = sites.ask("entries", _entries)
     estimator._start()
     shared.know_columns(estimator, sites.columns)
-    means, _ = pooled_means([(means, counts) for means, counts, _ in first.values()])
+    means, _ = filling.pooled_means([(means, counts) for means, counts, _ in first.values()])
     check_at_most_features(estimator.n_components, len(means))
 
     def read_filled(answer: Answer) -> Site:
@@ -156,7 +150,7 @@ def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         _, counts, n = map(np.array, zip(*map(first.__getitem__, found), strict=True))
         return found, Seen(counts, n)
 
-    fill_in_rounds(estimator, len(first), means, sum(n for _, _, n in first.values()), fill)
+    filling.fill_in_rounds(estimator, len(first), means, sum(n for _, _, n in first.values()), fill)
     return estimator
 
 
@@ -227,8 +221,8 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> Tasks
     def filled(site, X, model, sums, *, weight, min_rows, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)  # rows may be others than before
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
-        own = Subspace.from_rows(filled_rows(X, query), sample_weight=weight)
-        own = with_covariance(own, X, weight, query)
+        own = Subspace.from_rows(filling.filled_rows(X, query), sample_weight=weight)
+        own = filling.with_covariance(own, X, weight, query)
         factor = own.singular_values[:, None] * own.components.astype(np.float64)
         n, gap = own.n_samples, own.mean - query.mean
         products = factor.T @ factor + n * np.outer(gap, gap)
@@ -305,15 +299,15 @@ def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.n
 
 def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     """Fit an estimator of rows with missing entries, or take a batch in; None without any."""
-    filling = isinstance(estimator.missing, ConditionalFill)
+    fills = isinstance(estimator.missing, ConditionalFill)
     if isinstance(sites, SecureSums):
-        mean, seen = _entries_of_all(estimator, sites, filling)
+        mean, seen = _entries_of_all(estimator, sites, fills)
         estimator._start()
         shared.know_columns(estimator, sites.columns)
-        if filling:
+        if fills:
             return _fill_by_sums(estimator, sites, mean, seen)
         found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
-    elif filling:
+    elif fills:
         return _fit_by_filling(estimator, sites)
     elif not (found := shared.received(estimator, sites, "pairs", _pairs, batch)):
         return None
@@ -346,5 +340,5 @@ def _fill_by_sums(fitted: Any, sums: SecureSums, mean: np.ndarray, seen: Seen) -
         summary = subspace_of(found.triangle, sums.dtype)
         return {_ALL: Site(None, max(1, round(n)), summary)}, seen
 
-    fill_in_rounds(fitted, 1, mean, n, fill)
+    filling.fill_in_rounds(fitted, 1, mean, n, fill)
     return fitted

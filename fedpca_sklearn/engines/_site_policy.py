@@ -20,17 +20,8 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer
 from ..privacy import Mechanism, PrivacyBudgetError, PrivacyLedger
+from ..privacy import _ledger as ledgers
 from ..privacy._gaussian import epsilon_of
-from ..privacy._ledger import (
-    LONGEST,
-    ROUNDING,
-    Account,
-    append_flushed,
-    chained,
-    followed,
-    locked,
-    sync_folder,
-)
 from ..privacy._mechanism import seeds_of
 from ._messages import Array, Context, digest_of_arrays, shown, sizes_of, write_bytes
 
@@ -297,10 +288,10 @@ class Site:
         """Write a release to the ledger, on the disk when this returns."""
         owner, ledger = self.policy.owner_of(mechanism), mechanism.ledger
         spent = 0.0 if self.policy.log is None else self.policy.log.tally.mu2
-        if spent and ledger._total(ACCOUNT) < spent * (1 - ROUNDING):
+        if spent and ledger._total(ACCOUNT) < spent * (1 - ledgers.ROUNDING):
             raise RefusedError("the ledger of the site holds less than its log says was spent")
         try:
-            ledger._charge({ACCOUNT: Account(ACCOUNT)}, mechanism, mu2, owner)
+            ledger._charge({ACCOUNT: ledgers.Account(ACCOUNT)}, mechanism, mu2, owner)
         except PrivacyBudgetError as error:
             budget = owner or mechanism
             raise RefusedError(
@@ -447,15 +438,15 @@ class SiteLog:
             If the log is not what was written.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with locked(self.path) as file:
+        with ledgers.locked(self.path) as file:
             tally = self._whole(file)
             if check is not None:
                 check(tally._replace(asked_today=tally.asked_on(now[:10])))
             entry = {"line": tally.n_lines + 1, "time": now, **entry}
-            line = chained(entry, tally.chain)
-            if len(line) > LONGEST:
+            line = ledgers.chained(entry, tally.chain)
+            if len(line) > ledgers.LONGEST:
                 raise SiteLogError(f"a line of {len(line)} bytes is too long for a log")
-            append_flushed(file, line, tally.size, self.path)
+            ledgers.append_flushed(file, line, tally.size, self.path)
             self.tally = tally.after(line, json.loads(line))
             self._write_head()
         return entry["line"]
@@ -503,7 +494,7 @@ class SiteLog:
         if os.fstat(stream.fileno()).st_size < tally.size:
             raise self._error(f"is shorter than the {tally.size} bytes that it had")
         stream.seek(tally.size)
-        return followed(stream, tally, after, self._error)
+        return ledgers.followed(stream, tally, after, self._error)
 
     # ---------------------------------------------------------------- the head
 
@@ -513,7 +504,7 @@ class SiteLog:
 
     def _write_head(self) -> None:
         write_bytes(self._head, f"{self.tally.n_lines} {self.tally.chain}\n".encode())
-        sync_folder(self._head)
+        ledgers.sync_folder(self._head)
 
     def _check_head(self, tally: Tally) -> None:
         """Raise if the log ends before the line at which its head says that it went on."""

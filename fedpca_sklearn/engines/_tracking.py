@@ -17,15 +17,7 @@ from .._kernels.too_large import check_squares
 from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
-from ..rounds._batch_sums import (
-    Limits,
-    Misfits,
-    Scales,
-    mean_by_counts,
-    observed_entries,
-    scales_by_sums,
-    sizes_of,
-)
+from ..rounds import _batch_sums as sums
 from ..rounds._power_method import power_method
 from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances, parted, shaped
 from ..summary import Subspace
@@ -74,7 +66,7 @@ def ridge_sent(ridge: np.ndarray | None, k: int) -> np.ndarray:
     return np.zeros(1 + k) if ridge is None else np.append(1, ridge)
 
 
-def limits_sent(limits: Limits | None, d: int) -> np.ndarray:
+def limits_sent(limits: sums.Limits | None, d: int) -> np.ndarray:
     """Thresholds of d columns as they are sent, after a number that says how they are used.
 
     0 not at all, 1 for each row by itself, 2 for the batch. -1 is no threshold.
@@ -108,7 +100,7 @@ def ridge_asked(ridge: np.ndarray, k: int) -> np.ndarray | None:
 
 def limits_asked(
     tracker: FederatedSubspaceTracker, limits: np.ndarray, basis: np.ndarray
-) -> Limits | None:
+) -> sums.Limits | None:
     """Thresholds as a server sent them with a basis, checked."""
     d, below = basis.shape[1], (limits < 0) & (limits != -1)
     if limits.shape != (1 + d,) or limits[0] not in (0, 1, 2) or below.any():
@@ -117,11 +109,11 @@ def limits_asked(
         return None
     if not (finds_thresholds(tracker) and len(basis)):
         raise RefusedError("thresholds must be those of the site's own estimator")
-    return Limits(limits[0] == 1, np.where(limits[1:] == -1, np.inf, limits[1:]))
+    return sums.Limits(limits[0] == 1, np.where(limits[1:] == -1, np.inf, limits[1:]))
 
 
 def without_outliers(
-    tracker: FederatedSubspaceTracker, Y: np.ndarray, by: State, limits: Limits | None
+    tracker: FederatedSubspaceTracker, Y: np.ndarray, by: State, limits: sums.Limits | None
 ) -> np.ndarray:
     """Rows whose outliers, about a model, are missing."""
     V, Z, support = by.basis, Y - by.mean, tracker._support
@@ -200,7 +192,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return added(observed_entries(Y, robust), "observed", Y.shape[1])
+        return added(sums.observed_entries(Y, robust), "observed", Y.shape[1])
 
     # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
@@ -218,7 +210,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
             raise RefusedError("the estimator finds no thresholds")
         Z, columns = dense(X) - by.mean, known and known.columns
         few = (~np.isnan(Z)).sum(axis=0) < min_rows  # a sum of few sizes would tell them
-        _, mask, logs = sizes_of(site, Z, by.basis, tracker._support.xi, columns)
+        _, mask, logs = sums.sizes_of(site, Z, by.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
         return added(logs, "sizes", len(few))
@@ -253,7 +245,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         "low_rank": task(low_rank, tracker._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
         "filled": filled(updates + 2),
-        "misfits": filled(updates + 2, Misfits),
+        "misfits": filled(updates + 2, sums.Misfits),
         "moments": filled(updates, Moments),
         "times_scatter": filled(updates * rounds, TimesScatter),
         "variances": filled(updates, Variances),
@@ -385,7 +377,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
         d, clients = Y.shape[1], Y.clients
         if self.center:
             means = BatchRounds(self, Y, {"moments": "observed"})
-            mean = self._once("mean", lambda: mean_by_counts(means, clients, d))
+            mean = self._once("mean", lambda: sums.mean_by_counts(means, clients, d))
             state = replace(state, mean=mean)
         if self._by_altproj:
             rounds = BatchRounds(self, Y, {"times_scatter": "low_rank"})
@@ -398,10 +390,10 @@ class TrackerOfSites(FederatedSubspaceTracker):
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
         rows, d, none = rows_of(state), Y.shape[1], np.zeros((0, Y.shape[1]))
 
-        def scales(columns: np.ndarray | None) -> Scales:
-            known = limits_sent(None if columns is None else Limits(True, columns), d)
+        def scales(columns: np.ndarray | None) -> sums.Scales:
+            known = limits_sent(None if columns is None else sums.Limits(True, columns), d)
             rounds = BatchRounds(self, Y, {"moments": "sizes"}, (rows, known))
-            return scales_by_sums(rounds, Y.clients, d)
+            return sums.scales_by_sums(rounds, Y.clients, d)
 
         limits, after = None, np.zeros(d)
         if self.robust and len(state.basis):

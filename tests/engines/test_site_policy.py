@@ -433,14 +433,14 @@ def test_a_log_that_was_deleted_one_whose_head_was_and_what_a_crash_left(at, wri
 
 
 def test_a_full_disk_answers_nothing(at, monkeypatch):
-    append, room = _site_policy.append_flushed, count()
+    append, room = _site_policy.ledgers.append_flushed, count()
 
     def full(*arguments):
         if next(room) == 1:  # the answer
             raise OSError(28, "No space left on device")
         append(*arguments)
 
-    monkeypatch.setattr(_site_policy, "append_flushed", full)
+    monkeypatch.setattr(_site_policy.ledgers, "append_flushed", full)
     assert refusal(Site(PCA_3, policy=at()), "summary").startswith("OSError, ")
 
 
