@@ -18,7 +18,6 @@ from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
 from ..rounds import _batch_sums as sums
-from ..rounds._power_method import power_method
 from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances, parted, shaped
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
@@ -34,6 +33,12 @@ from ._sites import Shapes, Sites
 _ROWS = "rows"
 # Arguments of questions about filled rows: two models, and what belongs to them.
 _MODELS = ("cleaned_by", "model", "ridge", "limits")
+# Kinds of questions about a batch by those of the queries, where they differ.
+_KINDS = {
+    "observed": {"moments": "observed"},
+    "low_rank": {"times_scatter": "low_rank"},
+    "residuals": {"times_scatter": "times_residuals", "variances": "residuals"},
+}
 # Why questions read rows.
 OBSERVED = "rows: each column has a mean or a median of the entries that are there"
 LOW_RANK = "rows: the outliers of the first batch are taken out by all of its rows together"
@@ -318,6 +323,8 @@ class BatchRounds(Rounds):
         kind, d = self.kinds.get(query.kind, query.kind), self.batch.shape[1]
         fields = (value for name, value in vars(query).items() if name != "steps")
         shapes = shaped(_parts_of(kind, d, query), query.shape, d)
+        if isinstance(query, TimesScatter) and kind == "low_rank":
+            return kind, shapes, (query.V, *self.models)
         return kind, shapes, (*self.models, *fields)
 
     def check(self, query: Query, answer: Answer, *parts: np.ndarray) -> None:
@@ -373,20 +380,6 @@ class TrackerOfSites(FederatedSubspaceTracker):
             self.given[what] = make()
         return self.given[what]
 
-    def _first(self, state: State, Y: Any) -> State:
-        d, clients = Y.shape[1], Y.clients
-        if self.center:
-            means = BatchRounds(self, Y, {"moments": "observed"})
-            mean = self._once("mean", lambda: sums.mean_by_counts(means, clients, d))
-            state = replace(state, mean=mean)
-        if self._by_altproj:
-            rounds = BatchRounds(self, Y, {"times_scatter": "low_rank"})
-            start = self._start_from(state, state.basis)
-            options = rounds, clients, state.mean, start, self._first_rounds
-            basis = self._once("basis", lambda: power_method(*options).basis)
-            state = replace(state, basis=basis)
-        return state
-
     def _without_outliers(self, state: State, Y: Any) -> tuple[Any, State]:
         rows, d, none = rows_of(state), Y.shape[1], np.zeros((0, Y.shape[1]))
 
@@ -416,11 +409,11 @@ class TrackerOfSites(FederatedSubspaceTracker):
         return noise
 
     def _rounds_about(
-        self, what: str, state: State, filled: Any, Y: Any = None
+        self, what: str, state: State, Y: Any, filled: Any = None
     ) -> tuple[Federation, list[Client]]:
-        kinds = {"times_scatter": "times_residuals", "variances": "residuals"}
-        kinds = kinds if what == "residuals" else {}
-        return BatchRounds(self, filled, kinds, filled.models), filled.clients
+        batch = Y if filled is None else filled
+        models = (state.mean,) if what == "low_rank" else batch.models
+        return BatchRounds(self, batch, _KINDS.get(what, {}), models), batch.clients
 
 
 @partial_fit_estimator.register

@@ -13,7 +13,7 @@ from .._kernels.row_moments import RowMoments
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from ..communication import Federation
 from ..summary import Subspace
-from ..tracking._alternating_projections import robust_mean, without_sparse_part
+from ..tracking._alternating_projections import robust_mean
 from ..tracking._outliers import (
     COLUMN_ROWS,
     KNOWN_ROWS,
@@ -45,15 +45,6 @@ _LEAST_SIZE, _LARGEST_SIZE = 0.1, 100.0
 _TINY = np.finfo(np.float64).tiny
 
 
-def mean_of_observed(federation: Federation, clients: Sequence[Client], robust: bool) -> np.ndarray:
-    """Mean of each feature's observed entries, or of the clients' medians by their counts.
-
-    The server answers with the mean.
-    """
-    observed = [Client(c.label, observed_entries(c.rows, robust)) for c in clients]
-    return mean_by_counts(federation, observed, clients[0].rows.shape[1])
-
-
 def observed_entries(rows: np.ndarray, robust: bool) -> np.ndarray:
     """Observed entries of rows, or the medians in their place, beside where they are."""
     there = ~np.isnan(rows)
@@ -62,7 +53,11 @@ def observed_entries(rows: np.ndarray, robust: bool) -> np.ndarray:
 
 
 def mean_by_counts(federation: Federation, clients: Sequence[Client], d: int) -> np.ndarray:
-    """Mean of the entries of clients whose rows are `observed_entries`."""
+    """Mean of the entries of clients whose rows are `observed_entries`.
+
+    Of each feature's observed entries, or of the clients' medians by their counts. The server
+    answers with the mean.
+    """
     mean, n = moments_by_sum(federation, clients, np.empty(d))
     total, count = np.split(n * mean, 2)
     return total / np.maximum(count, 1.0)
@@ -90,20 +85,6 @@ def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.
     hidden = _NOISE_IN_MISFIT * float(np.sqrt(np.mean(probes**2)))
     residual, square, free, entries = sums.tolist()
     return Misfit.of(residual, square, free, entries, hidden)
-
-
-def start_without_outliers(
-    federation: Federation, clients: Sequence[Client], start: np.ndarray, n_rounds: int
-) -> np.ndarray:
-    """Basis of the low-rank parts that AltProj finds at each client, by the power method."""
-    calls = ((client.label, client.rows, len(start)) for client in clients)
-    parts = list(federation.map(_low_rank_client, calls))
-    return power_method(federation, parts, np.zeros(start.shape[1]), start, n_rounds).basis
-
-
-def _low_rank_client(label: Any, rows: np.ndarray, rank: int) -> Client:
-    """Local work of one client."""
-    return Client(label, without_sparse_part(rows, rank)[0])
 
 
 def largest_eigenvalue(

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, replace
-from itertools import count, islice, repeat
+from itertools import count, islice, repeat, starmap
 from numbers import Integral
 from operator import attrgetter
 from typing import Any
@@ -26,6 +26,7 @@ from ..communication._channel import check_channel
 from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of, split_labels, without_column
 from ..summary import Subspace
+from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import OutlierSupport, decompose, known_thresholds, outliers_removed
 from ..tracking._stmiss import Filled, Misfit, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
@@ -34,13 +35,14 @@ from ._batch_sums import (
     Scales,
     largest_eigenvalue,
     limits_by_sums,
-    mean_of_observed,
+    mean_by_counts,
     misfit_by_sums,
+    observed_entries,
     r_svd_by_sums,
     scales_by_sums,
     sizes_of,
-    start_without_outliers,
 )
+from ._power_method import power_method
 from ._queries import Client
 
 
@@ -250,18 +252,21 @@ class FederatedSubspaceTracker(STMissTracker):
         return self._taken(*self._cleaned(state, Y))
 
     def _first(self, state: State, Y: np.ndarray) -> State:
-        clients = [Client(label, Y[rows]) for label, rows in shards_of(state.owners[: len(Y)])]
+        zero = np.zeros(Y.shape[1])
         if self.center:
-            federation = self._federation(state)
-            mean = mean_of_observed(federation, clients, self.robust or self._by_altproj)
+            observed = self._rounds_about("observed", state, Y)
+            mean = self._once("mean", lambda: mean_by_counts(*observed, len(zero)))
             state = replace(state, mean=mean)
         if self._by_altproj:
-            clients = [Client(client.label, client.rows - state.mean) for client in clients]
-            start = self._start_from(state, state.basis)
-            federation = self._federation(state)
-            V = start_without_outliers(federation, clients, start, self._first_rounds)
+            low_rank = self._rounds_about("low_rank", state, Y)
+            start: Any = zero, self._start_from(state, state.basis), self._first_rounds
+            V = self._once("basis", lambda: power_method(*low_rank, *start).basis)
             state = replace(state, basis=V)
         return state
+
+    def _once(self, what: str, make: Callable[[], Any]) -> Any:
+        """What stays as it is where a batch begins anew, which one in this process does not."""
+        return make()
 
     def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         V, xi, d = state.basis, self._support.xi, Y.shape[1]
@@ -310,28 +315,42 @@ class FederatedSubspaceTracker(STMissTracker):
         return limits_by_sums(scales, columns, state.n_rows)
 
     def _rounds_about(
-        self, what: str, state: State, filled: Filled, Y: Any = None
+        self, what: str, state: State, Y: Any, filled: Any = None
     ) -> tuple[Federation, list[Client]]:
-        """Rounds, and clients with rows that count: "filled", their "residuals" or "misfits"."""
-        rows, counts = filled.rows, filled.counts
+        """Rounds, and clients with rows of a batch, or with what is made of these.
+
+        "observed" entries and their part of "low_rank"; of rows that a basis has filled those that
+        count, "filled", and their "residuals"; the "misfits" of all.
+        """
+        rows = Y if filled is None else filled.rows
         if what == "residuals":
             rows = residuals(state, Y, filled)
         elif what == "misfits":
-            rows, counts = self._misfits(state, Y, filled), np.ones(len(rows), dtype=bool)
-        return self._federation(state), [
-            Client(label, rows[own[counts[own]]])
-            for label, own in shards_of(state.owners[: len(rows)])
-            if counts[own].any()
-        ]
+            rows = self._misfits(state, Y, filled)
+        all_count = filled is None or what == "misfits"
+        counts = np.ones(len(rows), dtype=bool) if all_count else filled.counts
+
+        def client(label: Any, rows: np.ndarray) -> Client:
+            """Local work before the rounds."""
+            if what == "observed":
+                rows = observed_entries(rows, self.robust or self._by_altproj)
+            elif what == "low_rank":
+                rows = without_sparse_part(rows - state.mean, self._rank(rows.shape[1]))[0]
+            return Client(label, rows)
+
+        federation, shards = self._federation(state), shards_of(state.owners[: len(rows)])
+        own = ((label, rows[at[counts[at]]]) for label, at in shards if counts[at].any())
+        local = federation.map if filled is None else starmap
+        return federation, list(local(client, own))
 
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
-        rounds, clients = self._rounds_about("residuals", state, filled, Y)
+        rounds, clients = self._rounds_about("residuals", state, Y, filled)
         return largest_eigenvalue(rounds, clients, rng, self.n_rounds)
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Algorithm 2 by rounds of sums, from the last subspace."""
-        rounds, clients = self._rounds_about("filled", state, filled)
+        rounds, clients = self._rounds_about("filled", state, None, filled)
         d = V.shape[1]
         started = state.summary.n_samples or len(state.basis) >= self._rank(d)
         m = int(filled.counts.sum())
@@ -341,7 +360,7 @@ class FederatedSubspaceTracker(STMissTracker):
 
     def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """By a round of sums; the server answers with the ridge."""
-        rounds, clients = self._rounds_about("misfits", state, filled, Y)
+        rounds, clients = self._rounds_about("misfits", state, Y, filled)
         return misfit_by_sums(rounds, clients, np.empty(len(state.basis)))
 
     def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
