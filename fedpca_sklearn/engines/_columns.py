@@ -25,29 +25,14 @@ from .._validation.checks import check_at_most_features
 from ..communication import Federation
 from ..communication._topology import as_topology
 from ..summary import Subspace
-from ..vertical import (
-    LeftVectorMerge,
-    PowerRounds,
-    VerticalFederatedKernelPCA,
-    VerticalFederatedPCA,
-    VFedPCA,
-)
+from ..vertical import PowerRounds, VerticalFederatedKernelPCA, VerticalFederatedPCA, VFedPCA
 from ..vertical import _vertical_kernels as kernels
 from ..vertical._vertical_federated_pca import along_parts, principal_turn
-from ..vertical._vfedpca import Columns, Operator, left_factor, local_power, period
+from ..vertical._vfedpca import Columns, LeftVectorMerge, Operator, left_factor, local_power, period
 from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer
-from ._questions import (
-    KEY_BYTES,
-    MARK_BYTES,
-    RESTARTS,
-    Given,
-    RefusedError,
-    Task,
-    check_basis,
-    sorted_keys,
-)
+from ._questions import KEY_BYTES, MARK_BYTES, RESTARTS, Given, RefusedError, Task, check_basis
 from ._secure import BOUNDS, Bounds, Grid, grids_of_sums
 from ._sites import SecureSums, Sites
 
@@ -77,7 +62,8 @@ def own_keys(site: str, X: Any, *, keys: Any) -> dict[str, Any]:
     """Hashed keys of a site's rows, what it shares its salt by, and its number of columns."""
     if sp.issparse(X):
         raise TypeError("Rows must be dense where sites own columns.")
-    return {"keys": sorted_keys(keys.hashes), "salt": keys.mark, "columns": [float(X.shape[1])]}
+    hashes = np.unique(keys.hashes, axis=0)  # in an order that tells nothing about the rows'
+    return {"keys": hashes, "salt": keys.mark, "columns": [float(X.shape[1])]}
 
 
 def check_vectors(vectors: np.ndarray, n: int, most: int) -> None:
@@ -132,7 +118,7 @@ def match(sites: Sites) -> tuple[np.ndarray, dict[str, int], list[np.ndarray]]:
 
 def _keys(answer: Answer) -> tuple[np.ndarray, int]:
     keys = answer.array("keys", (None, KEY_BYTES), "|u1")
-    if len(sorted_keys(keys)) < len(keys):
+    if len(np.unique(keys, axis=0)) < len(keys):
         raise answer.refused("one key twice")
     (n_columns,) = answer.array("columns", (1,))
     names = answer.config.get("columns")

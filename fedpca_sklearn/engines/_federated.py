@@ -251,7 +251,7 @@ def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> Task
         why = ", which sum up second moments and merge no summaries"
         shared.check_needed(estimator, name, None, why)
     if estimator.missing is not None:
-        return missing_by_sums(estimator, secure)
+        return missing_by_sums(estimator, secure.restarts)
     tasks, products = shared.work_of_second_moments(estimator), refinement_tasks(estimator)
     if not products or adjusts(estimator):  # of few features, where no round is needed
         return tasks
@@ -327,7 +327,7 @@ def _refined(
 @site_work.register
 def _(estimator: DistributedPCA, secure: Secure = None) -> Tasks:
     if estimator.missing is not None:
-        return missing_by_sums(estimator, secure) if secure else pair_tasks()
+        return missing_by_sums(estimator, secure.restarts) if secure else pair_tasks()
     if secure:
         return shared.work_of_second_moments(estimator)
 

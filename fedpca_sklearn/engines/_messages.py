@@ -115,10 +115,11 @@ class BadMessageError(ValueError):
     """A message of another party has not the content that it should have."""
 
 
-def as_sent(argument: Any) -> np.ndarray:
-    """An argument of a question as it travels."""
-    array = np.asarray(argument)
-    return array if array.dtype == np.uint8 else array.astype(np.float64)
+def numbered(arguments: Iterable[Any]) -> dict[str, Array]:
+    """Arguments of a question as they are sent: bytes as they are, and all others as float64."""
+    arrays = map(np.asarray, arguments)
+    sent = (a if a.dtype == np.uint8 else a.astype(np.float64) for a in arrays)
+    return {str(i): Array.of(array) for i, array in enumerate(sent)}
 
 
 def arrays_of(found: Mapping[str, Any]) -> dict[str, Array]:

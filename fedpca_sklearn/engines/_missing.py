@@ -25,15 +25,7 @@ from . import _estimators as shared
 from ._estimators import Tasks, site_work
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns, dense
-from ._secure import (
-    BOUNDS,
-    Bounds,
-    Grid,
-    Grids,
-    SecureAggregation,
-    grids_of_second_moments,
-    grids_of_sums,
-)
+from ._secure import BOUNDS, Bounds, Grid, Grids, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Sites
 
 # What questions read.
@@ -193,10 +185,10 @@ def _entries(answer: Answer) -> tuple[np.ndarray, np.ndarray, float]:
 # -------------------------------------------------------------------- secure sums at a site
 
 
-def missing_by_sums(estimator: Any, secure: SecureAggregation) -> Tasks:
+def missing_by_sums(estimator: Any, restarts: int) -> Tasks:
     """What a site adds up where entries are missing, by kind of question."""
     if isinstance(estimator.missing, ConditionalFill):
-        return _filled_by_sums(estimator, secure)
+        return _filled_by_sums(estimator, restarts)
 
     def pairs(site, X, mean, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)  # rows may be others than before
@@ -214,7 +206,7 @@ def missing_by_sums(estimator: Any, secure: SecureAggregation) -> Tasks:
     return {**_first_by_sums(_check_pairs, PAIRED, False), "pairs": summed}
 
 
-def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> Tasks:
+def _filled_by_sums(estimator: FederatedPCA, restarts: int) -> Tasks:
     """What a site adds up where ``missing`` is `ConditionalFill`."""
     plain = site_work(estimator)
 
@@ -231,7 +223,7 @@ def _filled_by_sums(estimator: FederatedPCA, secure: SecureAggregation) -> Tasks
 
     # where a site is lost, all begin again, with models of the others
     of_one = plain["filled"].given[0]
-    given = (of_one._replace(most=of_one.most * (1 + secure.restarts)),)
+    given = (of_one._replace(most=of_one.most * (1 + restarts)),)
     summed = replace(plain["filled"], work=filled, given=given, grids=_grids_of_filled)
     return {**_first_by_sums(_check_few, OBSERVED, True), "filled": summed}
 

@@ -310,7 +310,7 @@ class HashedKeys(NamedTuple):
         """Rows that have the keys that a server says are common, in its order."""
         if common.ndim != 2 or common.shape[1] != KEY_BYTES:
             raise RefusedError(f"keys must have shape (n, {KEY_BYTES}), got {common.shape}")
-        if not np.array_equal(sorted_keys(common), common):
+        if not np.array_equal(np.unique(common, axis=0), common):
             raise RefusedError("common keys must be sorted and differ")
         at = {key.tobytes(): i for i, key in enumerate(self.hashes)}
         found = [at.get(key.tobytes(), -1) for key in common]
@@ -353,11 +353,6 @@ def _text(key: Any) -> str:
     if not isinstance(key, bool) and (is_integer(key) or (is_real(key) and key == key // 1)):
         return str(int(key))
     raise ValueError("keys must be strings or whole numbers, none of them missing.")
-
-
-def sorted_keys(hashes: np.ndarray) -> np.ndarray:
-    """Hashed keys in an order that tells nothing about that of the rows, each once."""
-    return np.unique(hashes, axis=0)
 
 
 @dataclass(frozen=True, eq=False)

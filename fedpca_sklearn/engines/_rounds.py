@@ -18,15 +18,7 @@ from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
-from ..rounds._queries import (
-    Moments,
-    Query,
-    Scatter,
-    TimesScatter,
-    Variances,
-    message_of_noise,
-    parted,
-)
+from ..rounds._queries import Moments, Scatter, TimesScatter, Variances, message_of_noise, parted
 from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
@@ -47,7 +39,7 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 # -------------------------------------------------------------------- queries at a site
 
 
-def answered(query: Query, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
+def answered(query: Any, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
     """What a site sends in answer to a query."""
     return parted(query.parts, query.answer(own))
 

@@ -8,6 +8,7 @@ depends.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -32,7 +33,7 @@ from flwr.supercore.primitives.asymmetric import (
 
 from ..communication._channel import check_room
 from ..communication._federation import Message as Size
-from ._messages import OVER, Answer, Context, Message, SiteLostError, arrays_of, as_sent, read_array
+from ._messages import OVER, Answer, Context, Message, SiteLostError, numbered, read_array
 from ._questions import RUN, RefusedError
 from ._secure import BOUNDS, KEYS, SHARES, UNMASK, Bounds, SecureAggregation, grids_of
 
@@ -303,8 +304,8 @@ class Session:
         read = partial(_masked_in, kind, length)
         arrived = self.sites.ask(kind, read, *arguments, configs=configs)
         self._check_enough(len(arrived), "have sent their numbers")
-        record = arrays_of({str(i): as_sent(a) for i, a in enumerate(arguments)})
-        self._question = question_of(self.digest, kind, self.bits, record)
+        self._sent = numbered(arguments)
+        self._question = question_of(self.digest, kind, self.bits, self._sent)
         return arrived
 
     def unmasked(self, masked: dict[str, np.ndarray]) -> np.ndarray:
@@ -365,12 +366,12 @@ class Session:
             raise SiteLostError
         return recovered(shares[: self.threshold])
 
-    def record(self, n_numbers: int, arguments: tuple, arrived: Sequence[str]) -> None:
+    def record(self, n_numbers: int, arrived: Sequence[str]) -> None:
         """Add the sum to the log: numbers as floats, and the bytes of everything."""
-        sent = [as_sent(a) for a in arguments]
-        n_floats = sum(a.size for a in sent if a.dtype == np.float64)
+        sent = self._sent.values()
+        n_floats = sum(math.prod(a.shape) for a in sent if a.dtype == "<f8")
         listed = sum(map(len, [*self.mask_keys, *self.box_keys])) + self._n_announced
-        listed += sum(a.nbytes for a in sent)
+        listed += sum(len(a.data) for a in sent)
         up, down = [], []
         for at, name in enumerate(self.names):
             numbers, own = n_numbers * (name in arrived), [self.mask_keys[at], self.box_keys[at]]

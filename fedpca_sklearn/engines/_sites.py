@@ -16,16 +16,7 @@ from .._validation.containers import check_names, check_same_names, check_text, 
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ..communication._federation import message_of
-from ._messages import (
-    Answer,
-    BadMessageError,
-    Carrier,
-    Message,
-    SiteLostError,
-    arrays_of,
-    as_sent,
-    shown,
-)
+from ._messages import Answer, BadMessageError, Carrier, Message, SiteLostError, numbered, shown
 from ._parameters import stated
 from ._secure import Bounds, Grid, SecureAggregation, bounds_in, grids_of
 
@@ -133,8 +124,7 @@ class Sites:
         SiteLostError
             If one of ``there`` is lost.
         """
-        sent = arguments if batch is None else (batch, *arguments)
-        arrays = arrays_of({str(i): as_sent(a) for i, a in enumerate(sent)})
+        arrays = numbered(arguments if batch is None else (batch, *arguments))
         questions, answers, values = dict[int, Message](), {}, {}
         for node, name in self.names.items():
             own = {} if configs is None else configs.get(name, {})
@@ -402,7 +392,7 @@ class SecureSums(Sites):
         total = session.unmasked(masked)
         self._keys = session.next_keys
         found, rest = {}, len(total) - known
-        session.record(len(total), arguments, list(masked))
+        session.record(len(total), list(masked))
         for name in words:
             shape: Any = shapes[name] if name in sizes else (rest // words[name],)
             part, total = np.split(total, [sizes.get(name, rest)])
