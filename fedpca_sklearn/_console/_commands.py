@@ -319,10 +319,8 @@ def _draw(options: Options, path: str, fitted: FederatedPCA, names: list[str]) -
 def ask(options: Options) -> Report:
     """Begin a fit of any estimator at sites."""
     estimator = constructed(options.estimator)
-    sites, secure = options.sites, _secure(options)
-    study = Study.begin(
-        options.folder, estimator, sites, min_sites=options.min_sites, secure=secure
-    )
+    sites, least, secure = options.sites, options.min_sites, _secure(options)
+    study = Study.begin(options.folder, estimator, sites, min_sites=least, secure=secure)
     return _gone_on(options, study, study.next(), "")
 
 

@@ -30,10 +30,8 @@ from .._kernels.row_moments import ColumnMoments, means_of_columns
 from .._kernels.sizes import kept_directions
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.checks import check_at_most_features
-from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ..federated import (
-    ConditionalFill,
     DistributedPCA,
     FederatedPCA,
     FederatedScaler,
@@ -57,7 +55,7 @@ from . import _estimators as shared
 from . import _private
 from ._estimators import Secure, Tasks, fit_estimator, partial_fit_estimator, site_work
 from ._messages import Answer
-from ._missing import fill_tasks, fit_missing, missing_by_sums, pair_tasks
+from ._missing import fit_missing, missing_by_sums, missing_tasks
 from ._questions import MOMENTS, RefusedError, Task, are_few, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._sites import SecureSums, Sites
@@ -88,10 +86,8 @@ def _(estimator: FederatedPCA, secure: Secure = None) -> Tasks:
         found = summary_of(site, X, weight, columns)
         return shared.value_sent("summary", found, X, weight)
 
-    if isinstance(estimator.missing, ConditionalFill):
-        return fill_tasks(estimator, summary_of)
     if estimator.missing is not None:
-        return pair_tasks()
+        return missing_tasks(estimator, summary_of)
     own = estimator.estimator is not None
     reads = "rows: an estimator of one's own takes them" if own else "summary"
     return shared.one_message("summary", summary, reads=reads) | refinement_tasks(estimator)
@@ -106,11 +102,6 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
         raise ValueError(  # what each batch costs is not accounted for
             f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
             "fit_sites takes all rows of a site at once."
-        )
-    if isinstance(estimator.missing, ConditionalFill) and batch is not None:
-        raise ValueError(
-            f"missing={estimator.missing!r} takes all rows of a site at once, as each is filled in "
-            "anew: fit_sites does."
         )
     if estimator.missing is not None:
         return fit_missing(estimator, sites, batch)
@@ -327,7 +318,7 @@ def _refined(
 @site_work.register
 def _(estimator: DistributedPCA, secure: Secure = None) -> Tasks:
     if estimator.missing is not None:
-        return missing_by_sums(estimator, secure.restarts) if secure else pair_tasks()
+        return missing_by_sums(estimator, secure.restarts) if secure else missing_tasks(estimator)
     if secure:
         return shared.work_of_second_moments(estimator)
 
@@ -495,21 +486,23 @@ def _(estimator: OnlineDistributedPCA, sites: Sites, batch: int) -> OnlineDistri
     sites.expect(centring=estimator.center)
     take: Any = _take_sums if isinstance(sites, SecureSums) else _take_spaces
     log = estimator.communication_
-    there = sites.until_nobody_is_lost(lambda: take(estimator, sites, batch, log))
+
+    def begun() -> list[str]:
+        estimator.communication_ = log.copy()
+        return take(estimator, sites, batch)
+
+    there = sites.until_nobody_is_lost(begun)
     if not there:
         return None
     estimator._add_clients(there)
     return estimator
 
 
-def _take_spaces(
-    estimator: OnlineDistributedPCA, sites: Any, batch: int, log: CommunicationLog
-) -> list[str]:
+def _take_spaces(estimator: OnlineDistributedPCA, sites: Any, batch: int) -> list[str]:
     """Take the eigenspaces of a batch; the sites that have one."""
     found = sites.ask_batch("space", partial(_space, estimator._size), batch)
     if found:
         check_at_most_features(estimator.n_components, sites.n_features)
-        estimator.communication_ = log.copy()
         estimator._take_step(found, sites.dtype, partial(_measured, sites, batch, found))
     return list(found)
 
@@ -584,9 +577,7 @@ def _spaces_of_site(estimator: OnlineDistributedPCA) -> Tasks:
     }
 
 
-def _take_sums(
-    estimator: OnlineDistributedPCA, sums: Any, batch: int, log: CommunicationLog
-) -> list[str]:
+def _take_sums(estimator: OnlineDistributedPCA, sums: Any, batch: int) -> list[str]:
     """Take sums over a batch; the sites that have one, if they are enough."""
     if not (there := [*sums.begin_batch("bounds", batch)]):
         return there

@@ -44,8 +44,13 @@ _ALL = "all sites"
 # -------------------------------------------------------------------- pairs of columns
 
 
-def pair_tasks() -> Tasks:
-    """What a site does where ``missing`` is `AvailablePairs`."""
+def missing_tasks(estimator: Any, summary_of: Any = None) -> Tasks:
+    """What a site does where entries are missing.
+
+    ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries.
+    """
+    if isinstance(estimator.missing, ConditionalFill):
+        return fill_tasks(estimator, summary_of)
 
     def pairs(site, X, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)
@@ -80,10 +85,7 @@ def _pairs(answer: Answer) -> Site:
 
 
 def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> Tasks:
-    """What a site does where ``missing`` is `ConditionalFill`.
-
-    ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries.
-    """
+    """What a site does where ``missing`` is `ConditionalFill`; see `missing_tasks`."""
     filling.check_filling(estimator)
 
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
@@ -292,6 +294,11 @@ def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.n
 def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
     """Fit an estimator of rows with missing entries, or take a batch in; None without any."""
     fills = isinstance(estimator.missing, ConditionalFill)
+    if fills and batch is not None:
+        raise ValueError(
+            f"missing={estimator.missing!r} takes all rows of a site at once, as each is filled in "
+            "anew: fit_sites does."
+        )
     if isinstance(sites, SecureSums):
         mean, seen = _entries_of_all(estimator, sites, fills)
         estimator._start()
