@@ -287,7 +287,7 @@ class BatchAtSites:
     n_rows: int
     sites: list[str]
     shape: tuple[int, int]
-    clean: tuple[np.ndarray, ...] = ()
+    clean: Any = ()
     models: tuple[np.ndarray, ...] = ()
     counts: Any = None
 
@@ -321,20 +321,20 @@ class BatchRounds(Rounds):
     def asked(self, query: Query) -> tuple[str, Shapes, tuple[Any, ...]]:
         """See `Rounds.asked`; what is sent are models, and fields."""
         kind, d = self.kinds.get(query.kind, query.kind), self.batch.shape[1]
-        fields = (value for name, value in vars(query).items() if name != "steps")
         shapes = shaped(_parts_of(kind, d, query), query.shape, d)
         if isinstance(query, TimesScatter) and kind == "low_rank":
             return kind, shapes, (query.V, *self.models)
-        return kind, shapes, (*self.models, *fields)
+        return kind, shapes, (*self.models, *query.arguments[:2])  # a basis and a mean
 
     def check(self, query: Query, answer: Answer, *parts: np.ndarray) -> None:
         """Leave a site out that counts more rows than its batch has."""
         if isinstance(query, Moments | Variances):
-            _check_share(answer, parts[-1][-1], self.batch.n_rows)
+            _check_share(self.batch.n_rows, answer, *parts)
 
 
-def _check_share(answer: Answer, count: float, n: int) -> None:
-    """Leave a site out that counts more rows than its batch has."""
+def _check_share(n: int, answer: Answer, *parts: np.ndarray) -> None:
+    """Leave a site out that counts more rows, at the end of its answer, than its batch has."""
+    count = parts[-1][-1]
     if not 0 <= count <= n or count != count // 1:
         raise answer.refused(f"count={count}, expected at most {n} rows")
 
@@ -349,27 +349,17 @@ class TrackerOfSites(FederatedSubspaceTracker):
     sites: Sites
     given: dict[Any, Any]
     largest: int
-    # times that rows were filled since the batch began, and whether by the batch alone
+    # times that rows were filled since the batch began, but by the batch alone
     n_fills: int
-    alone: bool
 
     def begin(self, batch: int) -> BatchAtSites | None:
         """A batch, of which each site has as many rows as fill it; None where nobody has."""
-        self.n_fills, self.alone = 0, False
+        self.n_fills = 0
         if not (there := [*self.sites.begin_batch("batch", batch)]):
             return None
         n = STMissTracker._block_rows(self, d := self.sites.n_features, False)
         self.largest = (len(self.sites.names) + self.sites.n_ended) * n
         return BatchAtSites(n, there, (n * len(there), d))
-
-    def _counting(self, batch: BatchAtSites, arrays: tuple[np.ndarray, ...]) -> int:
-        """Rows that count where all are filled so."""
-
-        def check(answer: Answer, count: np.ndarray) -> None:
-            _check_share(answer, count[0], batch.n_rows)
-
-        (count,) = self.sites.added("filled", {"count": (1,)}, arrays, check)["count"]
-        return round(min(max(float(count), 0.0), len(batch)))  # whatever a site sends
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         return self.largest
@@ -394,19 +384,15 @@ class TrackerOfSites(FederatedSubspaceTracker):
         clean = replace(Y, clean=(rows, limits_sent(limits, d)))
         return clean, replace(state, outliers=none, threshold=after)
 
-    def _fill(self, state: State, Y: Any) -> Any:
-        self.n_fills += not self.alone
+    def _fill(self, state: State, Y: Any, alone: bool = False) -> Any:
+        self.n_fills += not alone
         new = rows_of(state), ridge_sent(self._ridge_of(state), len(state.basis))
-        model = self.given.setdefault("alone" if self.alone else self.n_fills, new)
-        rows, limits = Y.clean
+        model = self.given.setdefault("alone" if alone else self.n_fills, new)
+        (rows, limits), check = Y.clean, partial(_check_share, Y.n_rows)
         models = rows, *model, limits
-        return replace(Y, models=models, counts=np.ones(self._counting(Y, models), dtype=bool))
-
-    def _noise_alone(self, state: State, Y: Any, filled: Any) -> float:
-        self.alone = True
-        noise = super()._noise_alone(state, Y, filled)
-        self.alone = False
-        return noise
+        (count,) = self.sites.added("filled", {"count": (1,)}, models, check)["count"]
+        n = round(min(max(float(count), 0.0), len(Y)))  # whatever a site sends
+        return replace(Y, models=models, counts=np.ones(n, dtype=bool))
 
     def _rounds_about(
         self, what: str, state: State, Y: Any, filled: Any = None

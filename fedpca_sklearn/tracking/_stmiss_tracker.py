@@ -268,7 +268,7 @@ class STMissTracker(BlockTransformer):
         nothing = replace(state, summary=state.summary.decay(0.0))
         summary = self._r_svd(nothing, filled, state.basis)
         alone = self._with(summary, nothing, state)
-        misfit = self._misfit(alone, Y, self._fill(alone, Y))
+        misfit = self._misfit(alone, Y, self._fill(alone, Y, alone=True))
         return optimism(len(Y), len(alone.basis)) * misfit.noise
 
     # ---------------------------------------------------------------- what differs
@@ -281,8 +281,8 @@ class STMissTracker(BlockTransformer):
         """Rows with outliers marked as missing, and the state with their positions."""
         return Y, state
 
-    def _fill(self, state: State, Y: np.ndarray) -> Filled:
-        """Rows with missing entries filled in."""
+    def _fill(self, state: State, Y: np.ndarray, alone: bool = False) -> Filled:
+        """Rows with missing entries filled in; ``alone``: by the subspace of the batch alone."""
         V = state.basis[:0] if self.fill == "zeros" else state.basis
         return fill(Y, state.mean, V, self._ridge_of(state))
 
