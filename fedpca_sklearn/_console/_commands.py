@@ -233,13 +233,9 @@ def show(options: Options) -> Report:
         with written(options.plot) as path:
             _draw(options, path, fitted, names)
     found = {"file": options.file, **facts(shown)}
-    found["model"] |= {
-        "names": names,
-        "loadings": fitted.components_,
-        "explained_variance": fitted.explained_variance_,
-        "explained_variance_ratio": fitted.explained_variance_ratio_,
-        "explained_variance_interval": fitted.explained_variance_interval_,
-    }
+    of_variance = ("explained_variance" + what for what in ("", "_ratio", "_interval"))
+    found["model"] |= {"names": names, "loadings": fitted.components_}
+    found["model"] |= {name: getattr(fitted, f"{name}_") for name in of_variance}
     return Report("\n".join(_lines(options, shown, fitted, names)), found)
 
 
@@ -386,22 +382,13 @@ def answer(options: Options) -> Report:
         if public_class(name) is None:
             raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")
     _make_log(log, options.log is None)
-    policy = SitePolicy(
-        estimators=None if options.allow is None else tuple(map(public_class, options.allow)),
-        min_rows=options.min_rows,
-        max_rounds=options.max_rounds,
-        log=log,
-        mechanism=None if options.mechanism is None else constructed(options.mechanism),
-        ledger=options.ledger,
-    )
+    allowed = None if options.allow is None else tuple(map(public_class, options.allow))
+    owner = None if options.mechanism is None else constructed(options.mechanism)
+    rules = {name: getattr(options, name) for name in ("min_rows", "max_rounds", "ledger")}
+    policy = SitePolicy(estimators=allowed, mechanism=owner, log=log, **rules)
+    state, secure = options.state or f"{log}.studies", _secure(options)
     refusal = answer_of_site(
-        options.question,
-        output,
-        loaded,
-        state=options.state or f"{log}.studies",
-        estimator=given,
-        policy=policy,
-        secure=_secure(options),
+        options.question, output, loaded, state=state, estimator=given, policy=policy, secure=secure
     )
     said = f"refuses: {refusal}" if refusal else f"answers a question of {letter.message.kind!r}"
     lines = [said, f"of a fit of {estimator}", f"noted in {log}"]

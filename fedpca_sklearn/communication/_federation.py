@@ -105,16 +105,12 @@ class CommunicationLog:
         for size, receiver in zip(floats_up, receivers or [None] * len(up), strict=True):
             before = load.get(receiver, 0)
             load[receiver] = max(before, size) if summed else before + size
-        row = {
-            "messages_up": len(up),
-            "floats_up": sum(floats_up),
-            "bytes_up": sum(m.nbytes for m in up),
-            "messages_down": len(down),
-            "floats_down": sum(floats_down),
-            "bytes_down": sum(m.nbytes for m in down),
-            "floats_busiest": max([*load.values(), *floats_down], default=0),
-        }
-        self._add(row)
+        row: dict[str, int] = {}
+        for way, sent, floats in ("up", up, floats_up), ("down", down, floats_down):
+            row[f"messages_{way}"] = len(sent)
+            row[f"floats_{way}"] = sum(floats)
+            row[f"bytes_{way}"] = sum(m.nbytes for m in sent)
+        self._add({**row, "floats_busiest": max([*load.values(), *floats_down], default=0)})
         logger.debug(
             "round: %(messages_up)d messages with %(floats_up)d floats up, "
             "%(messages_down)d with %(floats_down)d down",

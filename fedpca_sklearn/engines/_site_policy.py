@@ -390,15 +390,10 @@ class Tally(NamedTuple):
         if date.fromisoformat(day).isoformat() != day:
             raise ValueError(f"it has no date, got {day!r}")
         asked = event == "question" or (event == "refusal" and "of" not in entry)
-        return Tally(
-            self.size + len(line),
-            entry["chain"],
-            self.n_lines + 1,
-            max(day, self.day),
-            self.asked_on(day) + asked,
-            self.rounds + asked,
-            max(self.mu2, float(entry.get("mu2", 0.0))),
-        )
+        size, n_lines = self.size + len(line), self.n_lines + 1
+        counts = self.asked_on(day) + asked, self.rounds + asked
+        mu2 = max(self.mu2, float(entry.get("mu2", 0.0)))
+        return Tally(size, entry["chain"], n_lines, max(day, self.day), *counts, mu2)
 
     def asked_on(self, day: str) -> int:
         """Questions that count for a day."""
