@@ -161,6 +161,8 @@ class ColumnRounds(shared.Rounds):
         Other rows of each site.
     groups : list of ndarray of int
         Positions of the columns of each site.
+    n_features : int
+        Columns of all sites.
     more : tuple of array-like
         Further arguments of each question about a period.
     landmarks : ndarray of shape (m,)
@@ -172,17 +174,13 @@ class ColumnRounds(shared.Rounds):
         estimator.communication_ = sites.log
         self.rng = check_random_state(estimator.random_state)
         self.keys, self.left_out, self.groups = match(sites)
-        estimator.n_features_in_, estimator.n_rows_left_out_ = self.n_features, self.left_out
+        self.n_features = estimator.n_features_in_ = sum(map(len, self.groups))
+        estimator.n_rows_left_out_ = self.left_out
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
         sites.begin_sums(sites.names.values())  # of columns all sites take part
         if isinstance(sites, SecureSums):
             sites.announce("columns_bound", self.keys)
-
-    @property
-    def n_features(self) -> int:
-        """Columns of all sites."""
-        return sum(map(len, self.groups))
 
     @property
     def clients(self) -> list[Any]:

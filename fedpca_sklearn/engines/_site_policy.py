@@ -236,12 +236,7 @@ class Site:
         self.what.setdefault("of", line)
 
     def release(
-        self,
-        kind: str,
-        mechanism: Mechanism,
-        mu2: float,
-        make: Callable[[np.random.Generator], np.ndarray],
-        *arguments: np.ndarray,
+        self, kind: str, mechanism: Mechanism, mu2: float, make: Callable, *arguments: np.ndarray
     ) -> np.ndarray:
         """Charge and compute an array with noise; the last one of a kind comes again for nothing.
 

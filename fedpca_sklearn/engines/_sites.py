@@ -155,12 +155,7 @@ class Sites:
         return found
 
     def ask_batch(
-        self,
-        kind: str,
-        read: Callable[[Answer], Any],
-        batch: int,
-        *arguments: Any,
-        there: Collection[str] = (),
+        self, kind: str, read: Callable[[Answer], Any], batch: int, *arguments: Any, there: Any = ()
     ) -> dict[str, Any]:
         """Return the same of the sites that have a batch of this number, which may be none.
 
