@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, filterfalse, islice, starmap
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,8 @@ class CommunicationLog:
         """
         up, down = list(up), list(down)
         load: dict[Hashable, int] = {}
-        floats_up, floats_down = ([m.n_floats for m in sent] for sent in (up, down))
+        size_of = attrgetter("n_floats")
+        floats_up, floats_down = list(map(size_of, up)), list(map(size_of, down))
         for size, receiver in zip(floats_up, receivers or [None] * len(up), strict=True):
             before = load.get(receiver, 0)
             load[receiver] = max(before, size) if summed else before + size
@@ -109,7 +110,7 @@ class CommunicationLog:
         for way, sent, floats in ("up", up, floats_up), ("down", down, floats_down):
             row[f"messages_{way}"] = len(sent)
             row[f"floats_{way}"] = sum(floats)
-            row[f"bytes_{way}"] = sum(m.nbytes for m in sent)
+            row[f"bytes_{way}"] = sum(map(attrgetter("nbytes"), sent))
         self._add({**row, "floats_busiest": max([*load.values(), *floats_down], default=0)})
         logger.debug(
             "round: %(messages_up)d messages with %(floats_up)d floats up, "
