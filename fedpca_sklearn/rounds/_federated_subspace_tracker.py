@@ -247,7 +247,7 @@ class FederatedSubspaceTracker(STMissTracker):
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         if isinstance(Y, np.ndarray):  # else each site looks at its own rows
-            shards = ((label, Y[at]) for label, at in shards_of(state.owners[: len(Y)]))
+            shards = [(label, Y[at]) for label, at in shards_of(state.owners[: len(Y)])]
             deque(Federation(self.n_jobs).map(_with_squares, shards), maxlen=0)
         return self._taken(*self._cleaned(state, Y))
 
@@ -329,6 +329,8 @@ class FederatedSubspaceTracker(STMissTracker):
             rows = self._misfits(state, Y, filled)
         all_count = filled is None or what == "misfits"
         counts = np.ones(len(rows), dtype=bool) if all_count else filled.counts
+        federation, shards = self._federation(state), shards_of(state.owners[: len(rows)])
+        own = [(label, rows[at[counts[at]]]) for label, at in shards if counts[at].any()]
 
         def client(label: Any, rows: np.ndarray) -> Client:
             """Local work before the rounds."""
@@ -338,10 +340,8 @@ class FederatedSubspaceTracker(STMissTracker):
                 rows = without_sparse_part(rows - state.mean, self._rank(rows.shape[1]))[0]
             return Client(label, rows)
 
-        federation, shards = self._federation(state), shards_of(state.owners[: len(rows)])
-        own = ((label, rows[at[counts[at]]]) for label, at in shards if counts[at].any())
-        local = federation.map if filled is None else starmap
-        return federation, list(local(client, own))
+        done = starmap(Client, own) if filled is not None else federation.map(client, own)
+        return federation, list(done)
 
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
