@@ -427,11 +427,8 @@ class AskedRows:
         """Arrays that the site sends, by name."""
         if self.over:
             return {OVER: np.ones(1)}
-        given = {
-            **{"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns},
-            "min_rows": site.policy.min_rows,
-            "min_rows_of_pattern": site.policy.min_rows_of_pattern,
-        }
+        given = {"who": site, "weight": self.weight, "keys": self.keys, "columns": self.columns}
+        given |= {name: getattr(site.policy, name) for name in ("min_rows", "min_rows_of_pattern")}
         _, names = taken_by(task.work)
         for name, what in {"weight": "sample_weight", "keys": "keys"}.items():
             if given[name] is not None and name not in names:
