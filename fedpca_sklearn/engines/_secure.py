@@ -195,10 +195,10 @@ class Bounds(NamedTuple):
     def read(cls, announced: np.ndarray | bytes) -> Bounds:
         """As a site announced them; a ValueError where these are no bounds."""
         vector = np.frombuffer(announced, "<f8")
-        exponents, whole = np.delete(vector, 1), np.rint(vector)
-        fits = len(vector) >= 4 and not len(vector) % 2
+        whole, fits = np.rint(vector), len(vector) >= 4 and not len(vector) % 2
         if not fits or (whole != vector).any() or not 1 <= vector[1] < 2**31:
             raise ValueError("bounds must be whole numbers: of rows, columns, mean and scatter")
+        exponents = np.delete(vector, 1)
         if exponents.min() < channel.LEAST or exponents.max() > channel.LARGEST:
             raise ValueError(f"bounds must be exponents from {channel.LEAST} to {channel.LARGEST}")
         count, d, *rest = whole.astype(np.int64).tolist()
@@ -364,10 +364,7 @@ def grids_of(task: Task, bounds: Bounds) -> Grids:
 def bounds_in(answer: Answer) -> bytes:
     """What a site announces beside its answer."""
     vector = answer.array(BOUNDS, (None,))
-    try:
-        bounds = Bounds.read(vector)
-    except ValueError as error:
-        raise answer.refused(str(error)) from None
+    bounds = Bounds.read(vector)  # a ValueError leaves the site out
     answer.agree("number of features", bounds.n_features)
     answer.agree("number of bounds", len(vector))
     return vector.tobytes()

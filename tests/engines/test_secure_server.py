@@ -168,6 +168,7 @@ ASKED = [
     ("lists", others_bounds(5.0, 8, 2, np.nan), "whole numbers"),
     ("lists", others_bounds(5.0, 8, 2, 2000), "exponents from -960 to 983"),
     ("lists", others_bounds(5.0, 8, 2), "whole numbers"),
+    ("lists", others_bounds(5.0), "whole numbers"),
     ("lists", others_bounds(5.0, 7, 2, 3), "of the same columns"),
     ("lists", others_bounds(5.0, 8, *[2] * 6), "of 8 columns, or of all together"),
     *(("boxes", {"bits": bits}, "bits must be 50") for bits in (40, "50")),
