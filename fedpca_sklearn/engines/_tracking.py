@@ -327,9 +327,12 @@ class BatchRounds(Rounds):
         return kind, shapes, (*self.models, *query.arguments[:2])  # a basis and a mean
 
     def check(self, query: Query, answer: Answer, *parts: np.ndarray) -> None:
-        """Leave a site out that counts more rows than its batch has."""
+        """Leave a site out that counts more rows than its batch has, or whose sums overflow."""
         if isinstance(query, Moments | Variances):
             _check_share(self.batch.n_rows, answer, *parts)
+        if isinstance(query, Moments):
+            mean = parts[0] / max(float(parts[-1][-1]), 1.0)
+            answer.check_squares(mean, 0.0, np.dtype(np.float64))
 
 
 def _check_share(n: int, answer: Answer, *parts: np.ndarray) -> None:

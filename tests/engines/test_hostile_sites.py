@@ -236,6 +236,7 @@ fill filled | summary_of(ROWS[:60, :2]) | west: its number of features is 2
 tracker batch | arrays(bounds=put(1, 2.5)); arrays(bounds=np.zeros(3)) | node 3: whole numbers
 tracker batch | arrays(bounds=np.ones(1)) | node 3: whole numbers
 tracker batch | arrays(bounds=put(1, 11.0)) | west: its number of features is 11
+tracker observed | arrays(total=np.full(12, 1e200)) | west: values that are too large
 tracker filled | arrays(count=[1e9]) | west: expected at most 20 rows
 tracker moments | arrays(sum=np.ones(8)) | west: shape .8,., expected .12,.
 tracker moments | arrays(count=[99.0]) | west: at most 20 rows
