@@ -129,8 +129,10 @@ def client_app(
     site_app, app = SiteApp(load_rows, estimator, name_of, policy, secure), ClientApp()
 
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
-        records = context.state.config_records.items()  # of which others are their authors'
-        state = {name: dict(record) for name, record in records if name.startswith(_OWN)}
+        state: dict[str, dict[str, Any]] = {}
+        for name, record in context.state.config_records.items():
+            if name.startswith(_OWN):  # others are their authors'
+                state[name] = dict(record)
         who = context.node_id, context.run_id
         own = SiteContext(*who, context, context.run_config, state)
         kind = message.metadata.message_type.removeprefix("query.")
