@@ -1,18 +1,40 @@
-"""Calls of functions, displays and monitors that are refused: the error names what is wrong."""
+"""Calls that are refused: the error names what is wrong, and nothing is changed.
+
+Each line of `CALLS` is a call, or several, and the words of the error; of the other tables a model
+or a class, a call of it, and the words. Wrong values of a parameter are in
+test_refused_parameters.py, fields of a summary that do not fit together in summary/test_subspace.py
+and files of strangers in summary/test_codec.py.
+"""
+
+from io import StringIO
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 from golden_cases import NAMES
+from helpers import assert_refused
 from holders import FRAME
 from numpy import eye, full, inf, nan, ones
+from pair_helpers import rows_with_holes
+from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedpca_sklearn import FederatedPCA, FederatedScaler, Subspace, make_spiked
+from fedpca_sklearn import (
+    PAST,
+    FederatedPCA,
+    FederatedScaler,
+    PairMoments,
+    StreamingPCA,
+    Subspace,
+    make_spiked,
+)
+from fedpca_sklearn.base import Tracker
 from fedpca_sklearn.privacy import ScalerNoise, private_scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
-X = make_spiked(600, 12, spikes=[9.0, 4.0], random_state=0)[0]
-FLAT = [Subspace.from_rows(part * (np.arange(12) < 2)) for part in np.split(X, 6)]
+SPIKED = make_spiked(600, 12, spikes=[9.0, 4.0], random_state=0)[0]
+FLAT = [Subspace.from_rows(part * (np.arange(12) < 2)) for part in np.split(SPIKED, 6)]
 
 
 def summaries(at=None, **fields):
@@ -27,23 +49,25 @@ def summaries(at=None, **fields):
 
 VALUES = {
     **{**NAMES, "StandardScaler": StandardScaler, "private_scores": private_scores},
-    **{"eye": eye, "full": full, "inf": inf, "nan": nan, "ones": ones, "rows": X},
+    **{"eye": eye, "full": full, "inf": inf, "nan": nan, "ones": ones, "rows": SPIKED},
     **{"frame": FRAME, "summaries": summaries, "flat": FLAT, "empty": Subspace.empty},
-    "parts": [Subspace.from_rows(part) for part in np.split(X, 6)],
-    "pca": FederatedPCA(3).fit(X),
+    "parts": [Subspace.from_rows(part) for part in np.split(SPIKED, 6)],
+    "pca": FederatedPCA(3).fit(SPIKED),
     "gauss": NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0),
     "hidden": NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0, trust="sum"),
-    "noisy": FederatedPCA(3, mechanism=NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0)).fit(X),
+    "noisy": FederatedPCA(3, mechanism=NAMES["AnalyzeGauss"](20.0, 1e-5, 10.0)).fit(SPIKED),
     "kernel": NAMES["VerticalFederatedKernelPCA"](1, feature_groups=1, random_state=0),
-    "plane": lambda two: NAMES["ScoresDisplay"].from_estimator(VALUES["pca"], X, components=two),
-    "scaled": lambda bounds: FederatedScaler(mechanism=ScalerNoise(1.0, 1e-5, bounds=bounds)).fit(
-        X
+    "plane": lambda two: NAMES["ScoresDisplay"].from_estimator(
+        VALUES["pca"], SPIKED, components=two
     ),
-    "lost": np.where(np.arange(12) == 4, nan, X),
+    "scaled": lambda bounds: FederatedScaler(mechanism=ScalerNoise(1.0, 1e-5, bounds=bounds)).fit(
+        SPIKED
+    ),
+    "lost": np.where(np.arange(12) == 4, nan, SPIKED),
     "texts": lambda: iter([{"text": ["a", "b"], "n": [1, 2]}]),
 }
 # Call | words of the error
-REFUSED = """
+CALLS = """
 jackknife_intervals(parts, 0) | n_components must be an integer from 1 to 12 | got 0
 jackknife_intervals(parts, 13) | n_components must be | from 1 to 12 | got 13
 jackknife_intervals(parts, 0.5) | n_components must be an integer | got 0.5
@@ -123,16 +147,16 @@ merge_subspaces([empty(3), 5]) | got int as subspaces[1]
 FederatedScaler.from_subspaces(flat, mechanism=ScalerNoise(inf, 1e-5)) | mechanism must be None for
 scaled((1.0, 1.0)); scaled((0.0, 1.0)); scaled(3.0); scaled((1.0, inf)) | bounds
 """
-CALLS = [
+EACH = [
     (call.replace("ERROR", function), words)
-    for calls, *words in (line.split(" | ") for line in REFUSED.strip().splitlines())
+    for calls, *words in (line.split(" | ") for line in CALLS.strip().splitlines())
     for function in ("excess_error", "reconstruction_error")[: 1 + ("ERROR" in calls)]
     for call in calls.split("; ")
 ]
 
 
 def test_what_is_wrong_is_named():
-    for call, words in CALLS:
+    for call, words in EACH:
         refused = ""
         try:
             eval(call, dict(VALUES))
@@ -140,3 +164,330 @@ def test_what_is_wrong_is_named():
             refused = str(error)
         assert refused, f"{call} is taken"
         assert all(word in refused for word in words), f"{call}: {refused}"
+
+
+# ------------------------------------------------------------------------------ clients
+
+X, CLASS = load_wine(return_X_y=True)
+WIDE = np.random.default_rng(0).standard_normal((60, 300)) + 1.0
+SPOTS = rows_with_holes(11, 40, 3)
+OF_CLIENTS = {
+    **NAMES,
+    "sp": sp,
+    "X": X,
+    "CLASS": CLASS,
+    "HOLES": np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X),
+    "WIDE": WIDE,
+    "SPOTS": SPOTS,
+    "FULL": np.nan_to_num(SPOTS),
+    "HALF": np.where(np.arange(40)[:, None] < 20, SPOTS * [1, 1, np.nan], SPOTS),
+    "PAIRS": PairMoments.from_rows(SPOTS),
+    "PairMoments": PairMoments,
+    "EMPTY": Subspace.empty(13),
+    "ORIGIN": Subspace.from_rows(X, center=False),
+    "SITES": [StreamingPCA().fit(X[c == CLASS]).subspace_ for c in range(3)],
+    "GAUSS": NAMES["AnalyzeGauss"](1.0, 1e-5, 9.0),
+    "HIDDEN": NAMES["AnalyzeGauss"](1.0, 1e-3, 9.0, trust="sum"),
+    "WITHIN": NAMES["SubspaceMerge"](center="site"),
+}
+COUNTED = "n_components must be a number or a share with missing="
+ALIKE = "compares sites, which missing=ConditionalFill() makes alike"
+ADJUSTED = "estimator must have scale=False and partial_out=None"
+CLIENTS = f"""
+FederatedPCA(2, partial_out=np.array([0, 3]), missing=AvailablePairs()) | fit(X, clients=CLASS) | partial_out must be None with missing=AvailablePairs(), got array([0, 3])
+FederatedPCA("mle", missing=AvailablePairs()) | fit(X, clients=CLASS) | {COUNTED}AvailablePairs(), got 'mle'
+FederatedPCA("parallel", missing=ConditionalFill()) | fit(X, clients=CLASS) | {COUNTED}ConditionalFill(), got 'parallel'
+FederatedPCA(2, missing=ConditionalFill(), merge=RobustMerge()) | fit(X, clients=CLASS) | merge=RobustMerge() {ALIKE}
+FederatedPCA(2, missing=ConditionalFill(), merge=WITHIN) | fit(X, clients=CLASS) | {ALIKE}
+FederatedPCA(2, estimator=StreamingPCA(4, scale=True)) | fit(X, clients=CLASS) | {ADJUSTED}
+PersonalizedPCA(2, 1, estimator=StreamingPCA(4, partial_out=0)) | fit(X, clients=CLASS) | {ADJUSTED}
+FederatedPCA(2, estimator=StreamingPCA(4, half_life="1h")) | fit(X, clients=CLASS) | half_life='1h' needs times, one for each row, got None. Estimators that fit this one do not hand them on: give a number of rows there.
+SubspaceMonitor(StreamingPCA(4, half_life="1h")) | fit(X) | give a number of rows there.
+SubspaceMonitor(FederatedPCA(2, merge=WITHIN)) | fit(X) | estimator must have a merge with center='all'
+SubspaceMonitor(FederatedPCA(2)) | fit(X, clients="site") | clients must have shape (178,), got 'site'.
+FederatedPCA(2, missing=AvailablePairs(), estimator=StreamingPCA(2)) | fit(SPOTS) | estimator must be
+FederatedPCA(2, missing=AvailablePairs(), tol=0.1) | fit(SPOTS) | tol must be
+OnlineDistributedPCA(2).fit(X).set_params(average="steps") | partial_fit(X) | average='steps' differs from 'shards' | call fit
+OnlineDistributedPCA(2).fit(X).set_params(center=False) | partial_fit(X) | center=False differs from True | call fit
+OnlineDistributedPCA(2).fit(X).set_params(variances="sent") | partial_fit(X) | variances='sent' differs from 'measured' | call fit
+OnlineDistributedPCA(2).fit(X).set_params(weighting="rows") | partial_fit(X) | weighting='rows' differs from 'equal' | call fit
+FederatedPCA(2, estimator=PCA(2)) | fit(X, sample_weight=np.ones(178)) | sample_weight | PCA
+FederatedPCA(2) | fit(SPOTS) | missing=AvailablePairs
+DistributedPCA(2) | fit(SPOTS) | missing=AvailablePairs
+FederatedPCA(2, missing=AvailablePairs(min_rows=0)) | fit(SPOTS) | min_rows
+FederatedPCA(2, missing=AvailablePairs()) | fit(np.ones((5, 300))) | d=300 | at most 256 | DistributedPCA
+FederatedPCA(2, missing=AvailablePairs()) | fit(np.where(SPOTS > 1, np.inf, SPOTS)) | Client 0: | infinity
+FederatedPCA(2, estimator=SubspaceTracker(2)) | fit(HALF, clients=np.arange(40) // 20) | Client 0: column 2 has no entries
+FederatedPCA(2, estimator=SubspaceTracker(2)) | fit(sp.csr_array(HALF), clients=np.arange(40) // 20) | Client 0: column 2 has no entries
+FederatedPCA(2, missing=AvailablePairs()).fit(SPOTS) | refine(SPOTS) | missing=AvailablePairs | refine
+FederatedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
+FederatedPCA(2).fit(FULL).set_params(missing=AvailablePairs()) | partial_fit(FULL) | missing must not change
+DistributedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
+FederatedPCA | from_pairs([PAIRS._replace(site="a")] * 2, 2) | of site 'a'
+FederatedPCA | from_pairs([PairMoments.from_rows(WIDE)], 2) | d=300 | at most 256 | DistributedPCA
+FederatedPCA | from_pairs([PAIRS, PairMoments.from_rows(HOLES)], 2) | pairs[1] has 13 features, pairs[0] has 3
+FederatedPCA | from_pairs([PairMoments.from_rows(1.2e154 * FULL / np.linalg.norm(FULL - FULL.mean(axis=0), axis=0))] * 2, 2) | sum of all clients holds values that are too large
+FederatedPCA | from_pairs(SITES, 2) | got ['Subspace'
+FederatedPCA | from_pairs(PAIRS, 2) | pairs must be a sequence | got one PairMoments
+FederatedPCA | from_pairs([PAIRS], 2, missing=ConditionalFill()) | missing must be AvailablePairs
+PersonalizedPCA | from_pairs([PAIRS], 2) | PersonalizedPCA takes no moments of pairs
+FederatedPCA(missing=ConditionalFill()) | fit(SPOTS) | n_components must be | got None
+FederatedPCA(11, missing=ConditionalFill()) | fit(HOLES[:, :12]) | n_components=11 | too few entries
+FederatedPCA(2, missing=ConditionalFill(n_rounds=0)) | fit(SPOTS) | n_rounds
+FederatedPCA(2, missing=ConditionalFill(), tol=0.1) | fit(SPOTS) | tol must be None
+FederatedPCA(2, missing=ConditionalFill()) | fit(np.where(SPOTS > 1, np.inf, SPOTS)) | Client 0 | infinity
+FederatedPCA(2, missing=ConditionalFill()).fit(SPOTS) | remove(0) | remove
+FederatedPCA(2, missing=ConditionalFill()).fit(SPOTS) | refine(SPOTS) | cannot be refined
+StreamingPCA(3, scale=True, center=False) | fit(X) | center
+StreamingPCA(3, scale=True, rank_rule=object()) | fit(X) | rank_rule
+StreamingPCA(3, scale=True) | fit(X * 1e200) | too large
+evaluate_stream | __call__(StreamingPCA(2, partial_out=[0]), X) | scale=False and partial_out
+FederatedPCA(3, scale=True, mechanism=GAUSS) | fit(X) | mechanism must be None
+FederatedPCA(2, scale=True, estimator=PCA(2)) | fit(X) | column_scatter=None
+SubspaceMonitor(StreamingPCA(2, partial_out=[0])) | fit(X) | partial_out=None
+FederatedPCA | from_subspaces([ORIGIN], scale=True) | center=True
+FederatedPCA(2, partial_out=[0], merge=RobustMerge()) | fit(X, clients=CLASS) | merge must be None or SubspaceMerge with partial_out
+FederatedPCA(2, partial_out=[0], merge=ProjectionAverage()) | fit(X, clients=CLASS) | merge must be None or SubspaceMerge with partial_out
+FederatedPCA(3, merge=WITHIN).fit(X) | refine(X) | cannot be refined
+FederatedPCA(3, merge=WITHIN, n_refinements=1) | fit(X) | cannot be refined
+FederatedPCA(3, merge=WITHIN, estimator=StreamingPCA(3, center=False)) | fit(X) | center="site" needs summaries about their means
+SubspaceMerge(center="column") | merge(SITES) | center
+FederatedPCA(3, merge=WITHIN, mechanism=HIDDEN) | fit(X) | trust='sum' hides the sum
+FederatedPCA(2, merge=RobustMerge(), mechanism=HIDDEN) | fit(X) | trust='sum' hides the summaries | Merge() compares
+FederatedPCA(2, merge=RobustMerge(), n_clients=5, n_refinements=1) | fit(WIDE) | merge= | cannot be refined
+FederatedPCA(2, merge=RobustMerge(), n_clients=5).fit(WIDE) | refine(WIDE) | merge= | cannot be refined
+FederatedPCA(0.9, merge=RobustMerge()) | fit(X) | must be an integer with RobustMerge
+FederatedPCA(merge=NoiseAwareMerge()) | fit(X) | must be an integer with NoiseAwareMerge
+RobustMerge(max_bad=2) | merge(SITES, 2) | max_bad=2 must be fewer than half of the sites, of wh
+FederatedPCA(0.9, merge=ProjectionAverage(3), mechanism=GAUSS) | partial_fit(X) | n_components=0.9 must be an integer or None
+FederatedPCA(0.9, merge=SubspaceMerge(truncate=True)) | fit(X) | n_components=0.9 must be an integer or None
+SubspaceMerge(truncate=True) | merge(SITES, 0.9) | n_components=0.9 must be an integer or None
+FederatedPCA | from_subspaces([EMPTY, EMPTY], 2) | at least one row, all have n_samples=0
+FederatedPCA.from_subspaces([ORIGIN], 2) | partial_fit(X, clients=CLASS) | Client 0: | center
+FederatedPCA.from_subspaces(SITES, 2).set_params(estimator=IncrementalPCA(2)) | partial_fit(X, clients=CLASS) | Client 0: it was given as a summary, from which IncrementalPCA cannot go on
+FederatedPCA | from_subspaces(SITES, 14) | n_components=14 | n_features=13
+FederatedPCA(3).fit(X) | refine(X, n_rounds=0) | n_rounds must be an integer of at
+FederatedPCA(3).fit(X) | refine(X, sample_weight=np.zeros(178)) | sample_weight must have a pos
+FederatedPCA(2, mechanism=GAUSS, n_refinements=1) | fit(X) | with a mechanism: each round would need noise
+FederatedPCA(3).fit(X).set_params(mechanism=GAUSS) | refine(X) | mechanism must be None to refine
+FederatedPCA(tol=0.0) | fit(X) | 'tol' parameter
+FederatedPCA() | refine(X) | not fitted
+FederatedPCA(3).fit(WIDE) | refine(WIDE[:-1]) | weight of 60, got rows of weight 59
+FederatedPCA(3).fit(WIDE) | refine(WIDE + 1e-3) | whose mean is another
+FederatedPCA(3).fit(WIDE) | refine(WIDE.mean(axis=0) + 1.5 * (WIDE - WIDE.mean(axis=0))) | whose sum of squares is
+FederatedPCA(3).fit(WIDE) | refine(WIDE[:, :-1]) | 299 features
+FederatedPCA(3).fit(WIDE) | refine(np.where(np.arange(300) == 7, np.nan, WIDE)) | Client 0: Input X contains NaN
+StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[0, 13]) | partial_fit(X) | from 0 to 12, got 13
+StreamingPCA(3, scale=True).fit(X).set_params(partial_out=["age"]) | partial_fit(X) | 'age' must be a column; the columns have no names
+StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[1, 1]) | partial_fit(X) | none twice
+StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[]) | partial_fit(X) | at least one column
+StreamingPCA(3, scale=True).fit(X).set_params(partial_out=range(13)) | partial_fit(X) | leave one of 13
+StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[0.5]) | partial_fit(X) | names or positions
+DistributedPCA(3, scale=True).fit(X).set_params(partial_out=False) | partial_fit(X) | names or positions | got False
+FederatedPCA(3, scale=True).fit(X).set_params(partial_out=np.arange(13) == 2) | partial_fit(X) | names or positions | False
+FederatedPCA(3, scale=True).fit(X).set_params(partial_out=range(11)) | partial_fit(X) | n_components=3 must be at most 2
+FederatedPCA(3, scale=True).fit(X).set_params(scale="yes") | partial_fit(X) | scale
+FederatedPCA(0.7, partial_out=2) | fit(WIDE) | n_components=0.7 must be an integer or None
+PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[:-1], clients=CLASS[:-1]) | Client 2 | weight
+PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X + 1, clients=CLASS) | mean
+PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[CLASS != 1], clients=CLASS[CLASS != 1]) | 1
+PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X, clients=np.where(CLASS == 1, 7, CLASS)) | 7
+PersonalizedPCA(2, 2).fit(X, clients=CLASS) | inverse_transform(X) | X must have shape (n_samples, 4), got (178, 13)
+FederatedSubspaceTracker(2) | fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
+FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
+FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
+FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
+FederatedScaler().fit(X) | partial_fit(X, sample_weight=np.zeros(177)) | sample_weight
+FederatedScaler() | fit(X, sample_weight=np.zeros(178)) | sample_weight must have a positive sum
+FederatedScaler().fit(X) | partial_fit(np.where(X > 1600, np.inf, X), clients=CLASS) | Client 0: | infinity
+FederatedScaler().fit(X) | fit(np.where(X > 1600, 1e200, X), clients=list("abc"[c] for c in CLASS)) | 'a': | too large
+FederatedScaler() | fit(sp.csr_array(X)) | Cannot center sparse
+"""  # noqa: E501
+
+
+# ------------------------------------------------------------------------------ streams
+
+
+class Unbegun(Tracker):
+    """A rule that does not say how it begins."""
+
+    def __init__(self, n_components=1, *, center=True):
+        self.n_components = n_components
+        self.center = center
+
+    def _updated(self, state, Z):
+        return state
+
+    def _basis(self, state):
+        return state
+
+
+ROWS = np.random.default_rng(0).standard_normal((200, 6)) * [6, 5, 4, 3, 2, 1] + 7
+TIMES = np.datetime64("2026-03-01T12:00:00", "s") + np.arange(200).astype("m8[m]")
+HOUR = {"half_life": "1h"}
+TIMED = StreamingPCA(3, **HOUR).fit(ROWS[:100], times=TIMES[:100])
+OF_STREAMS = {
+    **NAMES,
+    "pd": pd,
+    "Unbegun": Unbegun,
+    "X": ROWS,
+    "FRAME": pd.DataFrame(ROWS[:, :3], columns=list("abc")),
+    "TIMES": TIMES,
+    "NAT": np.where(np.arange(200) == 7, np.datetime64("NaT", "s"), TIMES),
+    "TIMED": TIMED.partial_fit(ROWS[100:101], times=TIMES[100:101]),  # a row that waits
+    "TIMED_PAST": PAST(3, **HOUR).fit(ROWS[:100], times=TIMES[:100]),
+    "WHOLE": Subspace.from_rows(np.eye(3)),
+}
+STREAMS = """
+StreamingPCA(3, half_life="1 hour") | fit(X, times=TIMES) | half_life must be | got '1 hour'
+PAST(3, half_life="0h") | fit(X, times=TIMES) | half_life must be
+PETRELS(3, half_life=np.timedelta64("NaT", "s")) | fit(X, times=TIMES) | half_life must be
+SPIRIT(3, half_life=-3) | fit(X) | 'half_life' parameter
+StreamingPCA(3, half_life=3, forgetting_factor=0.5) | fit(X) | forgetting_factor must be | a half_life
+StreamingPCA(3, half_life=3, forgetting="blocks") | fit(X) | forgetting must be 'rows' with
+StreamingPCA(3, half_life="1h") | fit(X) | half_life='1h' needs times, one for each row, got None
+PAST(3, half_life="1h") | partial_fit(X) | half_life='1h' needs times, one for each row, got None
+StreamingPCA(3, half_life="1h") | fit(X, times=TIMES[1:]) | one time per row, shape (200,), got (199,)
+PAST(3, half_life="1h") | partial_fit(X, times=TIMES[:, None]) | one time per row
+StreamingPCA(3, half_life="1h") | fit(X, times=NAT) | times must not be missing, got NaT at row 7
+StreamingPCA(3, half_life="1h") | fit(X, times=np.arange(200.0)) | times must be datetime64 | got float64
+StreamingPCA(3, half_life="1h") | fit(X, times=pd.PeriodIndex(TIMES, freq="min")) | must be datetime64 | got Period
+StreamingPCA(3, half_life="1h") | fit(X, times=["noon"] * 200) | times must be datetime64
+PAST(3, half_life="1h") | fit(X, times=TIMES[::-1]) | times must not decrease | at row
+PAST(3, half_life=5) | fit(X, times=TIMES) | half_life=5 is not a time, as '1h' is
+StreamingPCA(3) | fit(X, times=TIMES) | half_life=None is not a time
+TIMED | fit(iter([X]), times=TIMES) | X is an iterable of batches
+TIMED | partial_fit(X[:1]) | needs times
+TIMED | partial_fit(X[:1], times=NAT[7:8]) | got NaT at row 0
+TIMED | partial_fit(X[:1], times=TIMES[:2]) | shape (1,), got (2,)
+TIMED | refine(X) | half_life='1h' must be None to refine
+TIMED_PAST | partial_fit(X[:1], times=TIMES[:1]) | not decrease | at row 0
+TIMED_PAST | partial_fit(X[:1]) | needs times
+TIMED_PAST | partial_fit(iter([X]), times=TIMES) | X is an iterable of batches
+StreamingPCA(3).fit(X).set_params(half_life="1h") | partial_fit(X, times=TIMES) | rows seen before came without times
+PAST(3).fit(X).set_params(half_life="1h") | partial_fit(X, times=TIMES) | rows seen before came without times
+SubspaceTracker(3, half_life="1h") | fit(X) | half_life must be a number of rows | count the same
+RobustSubspaceTracker(3, half_life="1h") | partial_fit(X, times=TIMES) | times cannot be given to RobustSubspaceTracker: | half_life must be a number of rows | got half_life='1h'.
+FederatedSubspaceTracker(3, half_life="1h") | fit(X, times=TIMES) | times cannot be given to FederatedSubspaceTracker: | got half_life='1h'.
+StreamingPCA | from_subspace(np.eye(3)) | must be Subspace objects, got ndarray
+StreamingPCA | from_subspace(Subspace.empty(3)) | at least one row
+StreamingPCA | from_subspace(WHOLE, 4) | n_components=4 must be at most
+StreamingPCA | from_subspace(WHOLE, -1) | n_components | -1
+StreamingPCA | from_subspace(WHOLE, center=False) | center=False differs | the mean
+StreamingPCA | from_subspace(WHOLE, n_samples_seen=0) | n_samples_seen | 0
+StreamingPCA | from_subspace(WHOLE, rank_rule="a") | rank_rule
+StreamingPCA | from_subspace(WHOLE, decay=1) | decay
+StreamingPCA.from_subspace(Subspace.from_rows(FRAME), 2) | partial_fit(FRAME[["b", "a", "c"]]) | same order
+OjaPCA(3).fit(X).set_params(n_components=4) | partial_fit(X) | n_components=4 differs from
+OjaPCA(3).fit(X).set_params(batch_size=5) | partial_fit(X) | batch_size=5 differs from
+GROUSE(3).fit(X).set_params(center=False) | partial_fit(X) | center=False differs from
+StreamingPowerMethod(3).fit(X).set_params(block_size=7) | partial_fit(X) | block_size=7 differs from
+FrequentDirections(3).fit(X).set_params(sketch_size=9) | partial_fit(X) | sketch_size=9 differs from
+PAST(3).fit(X).set_params(deflation=True) | partial_fit(X) | deflation=True differs from
+PETRELS(3).fit(X).set_params(init=np.eye(3, 6)) | partial_fit(X) | differs from 'rows' for the rows seen
+FrequentDirections(5, sketch_size=5) | partial_fit(X) | sketch_size=5
+PAST(3, init=np.eye(3, 19)) | partial_fit(X) | init must have shape (3, 6), got (3, 19)
+GROUSE(3, init=np.full((3, 6), np.nan)) | partial_fit(X) | init must be finite
+OjaPCA(3, init="svd") | partial_fit(X) | 'init' parameter
+Unbegun() | fit(np.eye(5)) | Unbegun must write _begin, or _begin_at
+StreamingPCA(3).fit(X) | refine(X + 1e-3, n_rounds=2) | whose mean is another
+StreamingPCA(3).fit(X) | refine(iter([X]), n_rounds=2) | must be 1 where X is an iterator
+StreamingPCA(3).fit(X) | refine(X, n_rounds=0) | n_rounds must be an integer of at least 1, got 0
+StreamingPCA(3).fit(X) | refine([X], np.ones(200)) | sample_weight cannot be given
+StreamingPCA(2, forgetting_factor=0.9).fit(X) | refine(X) | must be 1 to refine: rows that have faded
+StreamingPCA() | refine(X) | not fitted
+"""  # noqa: E501
+
+
+# ------------------------------------------------------------------------------ summaries
+
+S, T = (Subspace.from_rows(ROWS[:n, :5]) for n in (20, 9))
+ABOUT_ZERO = Subspace.from_rows(ROWS[:9, :5], center=False)
+FIELDS = ["components", "singular_values", "mean", "n_samples", "scatter"]
+OF_SUMMARIES = {
+    **NAMES,
+    "nan": nan,
+    "inf": inf,
+    "ones": ones,
+    "StringIO": StringIO,
+    "S": S,
+    "TWO": [S, T],
+    "ORIGIN": ABOUT_ZERO,
+    "FIVE": {name: getattr(S, name) for name in [*FIELDS, "column_scatter"]},
+    "ABOUT_ZERO": {name: getattr(ABOUT_ZERO, name) for name in [*FIELDS, "centered"]},
+}
+FEW = "must be an integer from 0 to"
+SUMMARIES = f"""
+Subspace | from_rows(ones((2, 5)), -1) | n_components must | got -1
+S | update(ones((2, 5)), -40) | n_components must | got -40
+S | truncate(-1) | n_components must | got -1
+S | update(ones((2, 6))) | X has 6 features, expected 5
+S | update(np.full((2, 5), nan)) | X contains NaN
+S | update(np.full((2, 5), inf)) | X contains infinity
+S | update(ones((0, 5))) | 0 sample
+S | update(ones(5)) | Expected 2D array
+S | update(ones((2, 5)), forgetting_factor=0) | forgetting_factor | got 0
+S | update(ones((2, 5)), sample_weight=[1, -1]) | sample_weight
+S | update(ones((2, 5)), sample_weight=[1]) | ample_weight
+S | update(ones((2, 5)), sample_weight=[1, nan]) | NaN
+S | decay(-0.5) | weight | got -0.5
+S._replace(n_samples=1e300) | decay(1e10) | weight=10000000000.0 is too large
+Subspace | empty(0) | n_features | got 0
+Subspace | from_estimator(PCA()) | PCA has no components_
+Subspace | from_estimator(object()) | object has no components_
+merge_subspaces | __call__([]) | subspaces must | at least one Subspace, got none
+merge_subspaces | __call__(Subspace.empty(3)) | a sequence of Subspace objects, got one Subspace
+merge_subspaces | __call__([np.eye(3)]) | subspaces must be Subspace objects, got ndarray
+merge_subspaces | __call__(3) | subspaces must be a sequence of Subspace objects, got one int
+merge_subspaces | __call__([S, Subspace.empty(4)]) | subspaces[1] has 4 features | 5
+merge_subspaces | __call__([S, ORIGIN]) | all centred or all not
+merge_subspaces | __call__(TWO, method="svdd") | method must be | 'gram' | got 'svdd'
+merge_subspaces | __call__(TWO, method=["svd"]) | method must be | 'gram' | got ['svd']
+merge_subspaces | __call__(TWO, -1) | n_components must be | got -1
+merge_subspaces | __call__(TWO, 1.5) | n_components must be | got 1.5
+merge_subspaces | __call__(TWO, nan) | n_components must be | got nan
+merge_subspaces | __call__(TWO, "mle") | n_components must be | got 'mle'
+merge_subspaces | __call__(TWO, weights=[1.0]) | weights must | 2 subspaces, got 1
+merge_subspaces | __call__(TWO, weights=[1.0, -1.0]) | weights must be non-negative
+merge_subspaces | __call__(TWO, weights=[1.0, nan]) | weights must be finite
+merge_subspaces | __call__(TWO, weights=1.0) | weights must | 1-D
+merge_subspaces | __call__(TWO, weights=["one", 2]) | weights must be real numbers, got ['one', 2]
+merge_subspaces | __call__(TWO, weights={{"a": 1}}) | weights must be real numbers, got {{'a': 1}}
+SubspaceMerge("svdd") | merge(TWO) | 'method' | must be | 'gram' | Got 'svdd'
+SubspaceMerge(fan_in=2.5) | merge(TWO) | 'fan_in' | must be | Got 2.5
+Subspace | __call__(**FIVE, model=(6, False, (), 0.0)) | model.n_components {FEW} 5, got 6
+Subspace | __call__(**FIVE, model=(-1, False, (), 0.0)) | model.n_components
+Subspace | __call__(**FIVE, model=(nan, False, (), 0.0)) | model.n_components
+Subspace | __call__(**FIVE, model=(4, False, (0, 1), 0.0)) | model.n_components {FEW} 3, got 4
+Subspace | __call__(**FIVE, model=(3, 2, (), 0.0)) | model.scale must be True or False, got 2
+Subspace | __call__(**FIVE, model=(3, False, (5,), 0.0)) | model.partial_out {FEW} 4, got 5
+Subspace | __call__(**FIVE, model=(3, False, (1, 1), 0.0)) | model.partial_out must hold none of 5 columns twice
+Subspace | __call__(**FIVE, model=(3, False, (), nan)) | model.error_bound
+Subspace | __call__(**FIVE, model=(3, False, ())) | model must be
+Subspace | __call__(**ABOUT_ZERO, model=(2, True, (), 0.0)) | centered=True
+Subspace | __call__(**FIVE, feature_names=("a", "b")) | feature_names must be 5 strings, got 2
+Subspace | __call__(**FIVE, feature_names=(1, 2, 3, 4, 5)) | feature_names must be 5 strings
+Subspace | __call__(**FIVE, feature_names=tuple("abacd")) | feature_names must differ, got 'a' twice
+Subspace | __call__(**FIVE, site="a", sites=["a", "b"]) | site='a' must be the only one of sites
+Subspace | __call__(**FIVE, sites="north") | sites must be a collection
+Subspace | __call__(**FIVE, sites=["north", 5]) | sites must be strings, got 5
+Subspace | __call__(**FIVE, site=5) | site must be a string or None, got 5
+Subspace | __call__(**FIVE, sites=map(str, range(65536))) | sites must be at most 65535, got 65536
+Subspace | empty(2**20 + 1)._named([str(i) for i in range(2**20 + 1)]).to_bytes() | at most 1048576 in a file, got 1048577
+Subspace | load(StringIO("text")) | data must be bytes-like, got str
+Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0)) | privacy must be
+Subspace | __call__(**FIVE, privacy=(nan, 1e-5, 3.0, "A", "client")) | privacy.epsilon
+Subspace | __call__(**FIVE, privacy=(1.0, 2.0, 3.0, "A", "client")) | privacy.delta
+Subspace | __call__(**FIVE, privacy=(1.0, 1e-5, -3.0, "A", "client")) | privacy.row_norm
+Subspace | __call__(**FIVE, privacy=(1.0, 1e-5, 3.0, 7, "client")) | privacy.mechanism
+Subspace | __call__(**FIVE, privacy=(1.0, 1e-5, 3.0, "A\\x1b", "client")) | privacy.mechanism
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [(CLIENTS, OF_CLIENTS), (STREAMS, OF_STREAMS), (SUMMARIES, OF_SUMMARIES)],
+    ids=["clients", "streams", "summaries"],
+)
+def test_what_cannot_be_is_named_and_changes_nothing(table, values):
+    assert_refused(table, values)
