@@ -1,9 +1,7 @@
 """The benchmarks: nothing public is left out, and their accuracies are those of the docs."""
 
 import ast
-import hashlib
 import inspect
-import io
 import math
 import sys
 from importlib import import_module
@@ -13,8 +11,7 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.stats import binom
 from sklearn.base import BaseEstimator
 
@@ -116,63 +113,6 @@ def elsewhere(monkeypatch, tmp_path):
     monkeypatch.setattr(_data, "BESIDE", tmp_path / "nowhere")
 
 
-def stand_in(monkeypatch, **arrays):
-    """Have scikit-learn's fetcher return data and target by name; the means are those of these."""
-
-    def fetch(name, *, version, as_frame, parser):
-        assert (version, as_frame, parser) == (1, False, "auto")
-        data, target = arrays[name.replace("-", "_")]
-        return SimpleNamespace(data=data, target=target)
-
-    monkeypatch.setattr(_data.datasets, "fetch_openml", fetch)
-    for file, (name, version, rows, shape, _) in list(_data.OPENML.items()):
-        if name.replace("-", "_") in arrays:
-            X = arrays[name.replace("-", "_")][0][rows]
-            shape = (len(X), X.shape[1]) if name == "mnist_784" else shape
-            monkeypatch.setitem(_data.OPENML, file, (name, version, rows, shape, X.mean()))
-
-
-def test_data_are_fetched_once_and_have_the_numbers_and_classes_of_the_folder(
-    elsewhere, monkeypatch, tmp_path, capsys
-):
-    rng = np.random.default_rng(0)
-    pixels, digits = rng.integers(0, 256, (70_000, 2)).astype(float), np.arange(70_000) % 10
-    red, white, sonar = (rng.random(shape) for shape in ((1_599, 11), (4_898, 11), (208, 60)))
-    qualities = np.resize(np.arange(3, 9), 1_599), np.resize(np.arange(1, 8), 4_898)
-    stand_in(
-        monkeypatch,
-        mnist_784=(pixels, digits.astype(str).astype(object)),
-        wine_quality_red=(red, qualities[0].astype(str)),
-        wine_quality_white=(white, qualities[1]),
-        sonar=(sonar, np.repeat(["Rock", "Mine"], [97, 111])),
-    )
-    path = _data.path_of("mnist_test.npz")
-    assert path.parent.parent == tmp_path
-    data = np.load(path)
-    assert data["X"].dtype == np.uint8
-    assert_array_equal(data["X"], pixels[60_000:])
-    assert_array_equal(data["y"], digits[60_000:])
-    data = np.load(_data.path_of("wine_redwhite.npz"))
-    assert_allclose(data["X"], np.concatenate([red, white]), rtol=1e-6)
-    assert_array_equal(data["y"], np.concatenate([qualities[0], qualities[1] + 2]))
-    assert_array_equal(np.bincount(data["colour"]), [1_599, 4_898])
-    y = np.load(_data.path_of("sonar.npz"))["y"]
-    assert_array_equal(y, np.repeat([1, 0], [97, 111]))
-
-    def texts(*, subset, normalize):
-        assert (subset, normalize) == ("all", False)
-        return SimpleNamespace(data=sp.csr_matrix(np.eye(3)))
-
-    monkeypatch.setattr(_data.datasets, "fetch_20newsgroups_vectorized", texts)
-    found = sp.load_npz(_data.path_of("newsgroups20_counts.npz"))
-    assert found.dtype == np.int32
-    assert_array_equal(found.toarray(), np.eye(3))
-    assert "18,846 texts" in capsys.readouterr().out
-    monkeypatch.delattr(_data.datasets, "fetch_openml")
-    assert _tools.load("mnist_test.npz") == path
-    assert len(list(path.parent.iterdir())) == 4
-
-
 @pytest.mark.parametrize("X", [np.zeros((208, 60)), np.full((208, 59), 0.28132)])
 def test_other_data_of_the_same_name_are_refused(elsewhere, monkeypatch, tmp_path, X):
     found = SimpleNamespace(data=X, target=np.zeros(len(X)))
@@ -191,47 +131,6 @@ def test_data_of_the_folder_are_what_a_fetcher_must_have():
         X = np.load(file)["X"][1_599 if of_both else 0 :]
         assert X.shape == shape
         assert_allclose(X.mean(dtype=np.float64), mean, rtol=1e-6)
-
-
-LIGHT = "45.08000183\t0\t49.26181793\n0.460000008\t1847.359985\t0\n"
-COLLEGES = """"","Private","Apps","S.F.Ratio","Grad.Rate"
-"Abilene Christian University","Yes",1660,18.1,60
-"University of Alabama, Birmingham",No,"1797",6.7,33
-"""
-
-
-def test_published_files_are_read_as_they_are(elsewhere, monkeypatch):
-    light = np.array([[45.08, 0, 49.26182], [0.46, 1847.36, 0]], dtype=np.float32)
-    colleges = np.array([[1660, 18.1, 60], [1797, 6.7, 33]], dtype=np.float32)
-    for name, text, X in (("motes_light.npz", LIGHT, light), ("college.npz", COLLEGES, colleges)):
-        address, read, _ = _originals.ORIGINALS[name]
-        digest = hashlib.sha256(read(text)["X"].tobytes()).hexdigest()
-        monkeypatch.setitem(_originals.ORIGINALS, name, (address, read, digest))
-        sent = io.BytesIO(text.encode())
-        monkeypatch.setattr(_originals, "urlopen", lambda *_, sent=sent, **__: sent)
-        found = np.load(_data.path_of(name))
-        assert_allclose(found["X"], X, rtol=1e-7)
-    assert found["y"].tolist() == [1, 0]
-    assert found["names"].tolist() == ["Apps", "S.F.Ratio", "Grad.Rate"]
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "text", "words"),
-    [
-        ("motes_light", "q8calibLight.dat", LIGHT, "is not what it was: the SHA-256 of its numb"),
-        ("motes_light", "q8calibLight.dat", "<html>moved</html>", "could not convert string"),
-        ("college", "College.csv", "a,b\n1,2\n", "expected Private among them"),
-    ],
-)
-def test_published_files_that_are_put_beside_must_be_those_of_the_figures(
-    elsewhere, tmp_path, name, file, text, words
-):
-    folder = tmp_path / "fedpca_benchmarks"
-    folder.mkdir()
-    (folder / file).write_text(text)
-    with pytest.raises(_data.NotHadError, match=words):
-        _data.path_of(f"{name}.npz")
-    assert [path.name for path in folder.iterdir()] == [file]
 
 
 def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
@@ -258,13 +157,6 @@ def test_a_scenario_that_cannot_run_says_so_last_and_by_its_code(
     assert fetched == ["sonar", address]
     assert __main__.main(["privacy"]) == 0
     assert "NOT RUN" not in capsys.readouterr().out
-
-
-def test_all_files_of_data_can_be_asked_for(elsewhere, fetched, capsys):
-    assert _data.main([]) == 1
-    said = {line.split(":")[0] for line in capsys.readouterr().out.splitlines()}
-    assert said == files_of_the_page().keys() | {"wine_white.npz"}
-    assert len(fetched) == 9
 
 
 # ------------------------------------------------------------------------------ claims of the page
@@ -459,35 +351,6 @@ def test_trackers_and_frequent_directions_are_as_far_from_the_best_as_the_page_s
 
 
 @slow
-def test_as_many_clients_send_as_the_channel_lets_through():
-    rows = {row["channel"]: row for row in scenario("federated_rounds").losses(quick=True)}
-    assert rows["0% drop out"]["median error"] < 1e-6
-    for channel, share in {
-        "10% drop out": 0.9,
-        "50% drop out": 0.5,
-        "Gaussian": 1.0,
-        "fading": math.exp(-1 / 10),
-        "fading, max_power=2": math.exp(-1 / 2),
-    }.items():
-        # four standard deviations of the mean of 120 rounds of 20 clients
-        margin = 4 * 20 * math.sqrt(share * (1 - share) / 2400)
-        assert abs(rows[channel]["clients"] - 20 * share) <= margin, channel
-
-
-@slow
-def test_columns_at_clients_are_as_the_page_says():
-    module, ways = scenario("vertical"), ("isolated", "vfedpca", "as printed", "merge", "power")
-    found = module.medians(module.methods(quick=True), ways)
-    found = {row["data"]: row for row in found if row["k"] == 1}
-    for name in ("breast cancer", "spiked"):
-        k, *said = cells("## Columns at clients", name)
-        assert k == "1"
-        for way, cell in zip(ways[:3], said[:3], strict=True):
-            # printed to two digits, or to one
-            assert_allclose(found[name][way], float(cell), rtol=0.25 if "e" in cell else 0.05)
-
-
-@slow
 def test_secure_sums_cost_what_the_page_says():
     pytest.importorskip("flwr")
     section = PAGE.split("## Secure sums")[1].split("\n## ")[0]
@@ -501,29 +364,6 @@ def test_secure_sums_cost_what_the_page_says():
 
 
 # ------------------------------------------------------------------------------ parts of scenarios
-
-
-def test_a_coreset_has_the_cost_of_all_points():
-    coresets = scenario("_coresets")
-    rng = np.random.default_rng(0)
-    nodes = [rng.standard_normal((n, 3)) * scale for n, scale in ((300, 1), (200, 5), (100, 0.1))]
-    centres = rng.standard_normal((4, 3))
-
-    def cost(points, weights):
-        return weights @ np.min(((points[:, None] - centres) ** 2).sum(axis=2), axis=1)
-
-    found = [coresets.coreset(nodes, 4, 60, seed) for seed in range(40)]
-    assert_allclose([weights.sum() for _, weights in found], 600)
-    costs = [cost(*points_and_weights) for points_and_weights in found]
-    exact = cost(np.concatenate(nodes), np.ones(600))
-    assert abs(np.mean(costs) - exact) <= 4 * np.std(costs) / math.sqrt(len(costs))
-    # by the costs, some 1 to 17: nearly all of the sample is of the second node
-    assert min(np.sum(np.linalg.norm(points, axis=1) > 4) for points, _ in found) > 20
-    clusters = [rng.standard_normal((250, 2)) + mean for mean in (0, 10, 30)]
-    mixed = rng.permutation(np.concatenate(clusters))
-    model = coresets.distributed_k_means(np.split(mixed, 3), 3, 100)
-    means = np.sort(model.cluster_centers_[:, 0])
-    assert_allclose(means, [0, 10, 30], atol=1)  # eight standard deviations of a mean of 60
 
 
 @pytest.mark.parametrize("halved", [True, False])

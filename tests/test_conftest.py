@@ -37,21 +37,6 @@ def test_a_skip_fails_where_nothing_may_be_skipped(tmp_path):
     assert outcome(tmp_path, SKIPS, TESTS_NO_SKIPS="1") == (1, "2 failed, 1 error")
 
 
-def test_a_file_that_is_skipped_fails_where_nothing_may_be(tmp_path):
-    code = "import pytest\npytest.importorskip('no_such_package')"
-    assert outcome(tmp_path, code, TESTS_NO_SKIPS="1") == (2, "1 error")
-
-
-def test_a_listed_reason_may_be_and_an_expected_failure_is_no_skip(tmp_path):
-    code = """
-import pytest
-def test_a(): pytest.skip('the data set of motes is not beside the repository')
-@pytest.mark.xfail(reason='another rounding')
-def test_b(): assert False
-"""
-    assert outcome(tmp_path, code, TESTS_NO_SKIPS="1") == (0, "1 skipped, 1 xfailed")
-
-
 def test_cases_are_spread(tmp_path):
     code = """
 import pytest
