@@ -1,4 +1,9 @@
-"""What `MergeStrategy.merge` does for a strategy of `_merge` alone; and merges within sites."""
+"""What `MergeStrategy.merge` does for a strategy of `_merge` alone; and merges within sites.
+
+The tree of Grammenos et al. (2019), Algorithm 1, against a recursion with numpy's SVD.
+
+Columns are samples in the oracle, as in the paper.
+"""
 
 import numpy as np
 import pytest
@@ -10,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
+    ContributionBounds,
     FederatedPCA,
     MergeStrategy,
     ProjectionAverage,
@@ -233,3 +239,121 @@ def test_the_bound_holds_for_what_clients_cut():
     V = np.linalg.svd(minus_site_means(X, clients), full_matrices=False)[2][:2]
     error = np.linalg.norm(V - V @ pca.components_.T @ pca.components_, 2)
     assert error <= pca.subspace_error_bound_ < 0.1
+
+
+# -------------------------------------------------------------------------- the tree of the paper
+
+RANK = 5
+
+
+def svd(M, r):
+    U, s, _ = np.linalg.svd(M, full_matrices=False)
+    return U[:, :r], s[:r]
+
+
+def merge(parts, r, lam=1.0):
+    """Eq. 1, with lambda on all that came before each part."""
+    last = len(parts) - 1
+    return svd(np.hstack([lam ** (last - i) * U * s for i, (U, s) in enumerate(parts)]), r)
+
+
+def tree(nodes, r, fan_in=2, lam=1.0):
+    """Consecutive nodes become one, cut to r, until one is left."""
+    while len(nodes) > 1:
+        groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
+        nodes = [merge(group, r, lam) if len(group) > 1 else group[0] for group in groups]
+    return nodes[0]
+
+
+def spca(Y, r, b):
+    """SPCA, Algorithm 3 without its rule for the rank: SVD_r of the estimate and the next block."""
+    U, s = np.zeros((len(Y), 0)), np.zeros(0)
+    for start in range(0, Y.shape[1], b):
+        U, s = svd(np.hstack([U * s, Y[:, start : start + b]]), r)
+    return U, s
+
+
+def clients(n, d=400, rows=60):
+    X = make_power_law(n * rows, d, alpha=0.5, random_state=0)
+    return X, np.repeat(np.arange(n), rows), [part.T for part in np.split(X, n)]
+
+
+def assert_same(subspace, U, s):
+    assert_allclose(subspace.singular_values, s, rtol=1e-12)
+    assert subspace_distance(subspace.components, U.T) < 1e-12
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.7])
+@pytest.mark.parametrize(("n", "fan_in"), [(8, 2), (7, 2), (3, 2), (9, 3), (10, 4), (4, None)])
+def test_a_tree_that_truncates_is_the_recursion(n, fan_in, lam):
+    X, owners, parts = clients(n)
+    U, s = tree([svd(part, RANK) for part in parts], RANK, fan_in or n, lam)
+    strategy = SubspaceMerge("svd", fan_in=fan_in, truncate=True, forgetting_factor=lam)
+    summaries = [Subspace.from_rows(part.T, center=False) for part in parts]
+    assert_same(strategy.merge(summaries, RANK), U, s)
+    local = StreamingPCA(RANK, oversampling=0, center=False, block_size=60)
+    pca = FederatedPCA(RANK, estimator=local, merge=strategy).fit(X, clients=owners)
+    assert_same(pca.subspace_, U, s)
+    assert pca.subspace_.n_components == RANK
+    if fan_in is None:  # the last client counts in full
+        assert_allclose(pca.subspace_.n_samples, 60 * np.sum(lam ** (2.0 * np.arange(n))))
+        assert pca.n_samples_seen_ == 240
+
+
+@pytest.mark.parametrize("inner", [RANK, None])
+@pytest.mark.parametrize("d", [40, 400])
+def test_clients_that_learn_in_blocks_are_algorithm_1(inner, d):
+    """`n_components=None` inside is the outer one: every estimate of Algorithm 1 has r columns."""
+    X, owners, parts = clients(8, d)
+    U, s = tree([spca(part, RANK, 20) for part in parts], RANK)
+    local = StreamingPCA(inner, oversampling=0, block_size=20, center=False)
+    merge = SubspaceMerge(fan_in=2, truncate=True)
+    pca = FederatedPCA(RANK, estimator=local, merge=merge)
+    assert_same(pca.fit(X, clients=owners).subspace_, U, s)
+    assert local.n_components is inner
+    assert {model.n_components for model in pca.estimators_.values()} == {RANK}
+    model = FederatedPCA(RANK, estimator=local, merge=merge)
+    for i in range(8):
+        for rows in np.split(parts[i].T, 3):  # blocks of a client that come one by one
+            model.partial_fit(rows, clients=np.full(20, i))
+    assert_same(model.subspace_, U, s)
+
+
+def test_a_rank_inside_stays_where_nothing_is_truncated_or_it_is_given():
+    X, owners, _ = clients(4, 40)
+    for inner, merge, outer in (
+        (None, SubspaceMerge(fan_in=2), RANK),
+        (None, SubspaceMerge(truncate=True), None),
+        (8, SubspaceMerge(truncate=True), RANK),
+    ):
+        local = StreamingPCA(inner, oversampling=0, block_size=20, center=False)
+        pca = FederatedPCA(outer, estimator=local, merge=merge).fit(X, clients=owners)
+        assert {model.n_components for model in pca.estimators_.values()} == {inner}
+
+
+def test_nodes_are_cut_even_where_nothing_was_cut_before():
+    """Clients with as many rows as directions: their summaries are exact, those of nodes not."""
+    X, owners, parts = clients(8, d=40, rows=RANK)
+    U, s = tree([svd(part, RANK) for part in parts], RANK)
+    merge = SubspaceMerge(fan_in=2, truncate=True)
+    model = FederatedPCA(RANK, estimator=StreamingPCA(center=False), merge=merge)
+    assert_same(model.fit(X, clients=owners).subspace_, U, s)
+    again = FederatedPCA(RANK, estimator=StreamingPCA(center=False), merge=merge)
+    for i in (0, 5, 6, 7, 1, 2, 3, 4):
+        again.partial_fit(parts[i].T, clients=np.full(RANK, i))
+    order = [svd(parts[i], RANK) for i in (0, 5, 6, 7, 1, 2, 3, 4)]
+    assert_same(again.subspace_, *tree(order, RANK))
+
+
+def test_clients_whose_rank_has_grown_send_what_every_node_keeps():
+    """SAPCA at the clients of Algorithm 1: ranks differ, and the text does not say who cuts."""
+    X, owners, _ = clients(5)
+    rule = ContributionBounds(0.05, 0.15, growth="canonical")
+    local = StreamingPCA(RANK, rank_rule=rule, oversampling=0, center=False, block_size=20)
+    strategy = SubspaceMerge("svd", fan_in=2, truncate=True)
+    pca = FederatedPCA(RANK, estimator=local, merge=strategy).fit(X, clients=owners)
+    sent = [pca.estimators_[i] for i in range(5)]
+    assert min(model.n_components_ for model in sent) > RANK
+    found = [(model.components_.T, model.singular_values_) for model in sent]
+    assert_same(pca.subspace_, *tree([(U[:, :RANK], s[:RANK]) for U, s in found], RANK))
+    assert (tree(found, RANK)[1] > pca.singular_values_).all()
