@@ -4,7 +4,6 @@ Margins of counts and means are five standard deviations: 6e-7 of all seeds are 
 """
 
 import pickle
-from functools import partial
 from itertools import pairwise
 from math import inf, nan
 
@@ -278,24 +277,6 @@ def test_every_row_lies_in_its_subspace(options, d, k):
         stream.subspace_at(200)
 
 
-@pytest.mark.parametrize("d", [60, 61])
-@pytest.mark.parametrize("delta", [1e-3, 0.05])
-def test_the_subspace_rotates_evenly(d, delta):
-    rotating = partial(small, n_features=d, model="rotation")
-    stream = rotating(delta=delta)
-    for h in (1, 7, 90):
-        turns = [stream.subspace_at(t) @ stream.subspace_at(t + h).T for t in (0, 1, 50, 109)]
-        for turn in turns:  # V exp(h delta B) V^T
-            assert_allclose(turn, turns[0], atol=1e-12)
-        assert np.linalg.svd(turns[0], compute_uv=False)[-1] < 1 - 1e-9
-    half = rotating(delta=delta / 2)  # in twice the steps
-    assert_allclose(half.subspace_at(100), stream.subspace_at(50), atol=1e-12)
-    back = rotating(delta=-delta)
-    assert_allclose(back.subspace_at(0), stream.subspace_at(0), atol=1e-14)
-    ahead, behind = (s.subspace_at(20) @ s.subspace_at(0).T for s in (stream, back))
-    assert_allclose(ahead, behind.T, atol=1e-12)
-
-
 def test_a_piecewise_constant_subspace_changes_at_its_points_only():
     stream = small(model="piecewise", change_points=CHANGES)
     V = [stream.subspace_at(t) for t in range(200)]
@@ -305,39 +286,6 @@ def test_a_piecewise_constant_subspace_changes_at_its_points_only():
     for made, points in ((stream, CHANGES), (small(model="piecewise"), (100,)), (small(), ())):
         assert made.change_points == points
     assert small(model="piecewise", change_points=[]).change_points == ()
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_directions_turn_as_fast_as_stated(model):
-    d, k, delta = 2000, 20, 1e-4
-    stream = make_subspace_stream(2, d, k, model=model, delta=delta, random_state=0)
-    step = stream.subspace_at(1) - stream.subspace_at(0)
-    # |B v|^2 is d / 2 on average. The square of an eigenvalue has the variance (d / 2)^2 and the
-    # second moment twice that (semicircle); it counts by the mean of k exponential variables:
-    # relative variance (1 + 2 / k) over d / 2 pairs.
-    rate = np.sum(step**2) / k / delta**2
-    assert abs(rate / (d / 2) - 1) <= 5 * np.sqrt((1 + 2 / k) / (d / 2))
-    default = {"walk": 4e-5, "rotation": 1e-4, "piecewise": 100.0}[model]
-    found, stated, other, still = (small(model=model, delta=s) for s in (None, default, 1e-3, 0.0))
-    assert_array_equal(found.X, stated.X)
-    assert not np.array_equal(found.X, other.X)
-    assert_array_equal(still.subspace_at(199), still.subspace_at(0))
-
-
-def steps_of(stream, n, delta):
-    """B_1 ... B_n of a walk whose basis is of all directions: P_t P_(t-1)^T = exp(-delta B_t)."""
-    P = [stream.subspace_at(t).T for t in range(n + 1)]
-    return [-scipy.linalg.logm(b @ a.T) / delta for a, b in pairwise(P)]
-
-
-@pytest.mark.parametrize("d", [11, 12])
-def test_a_walk_is_the_product_of_exponentials(d):
-    slow, fast = (small(n_features=d, n_components=d, delta=delta) for delta in (0.05, 0.3))
-    assert_allclose(slow.subspace_at(0), fast.subspace_at(0), atol=1e-14)
-    for t, B in enumerate(steps_of(fast, 60, 0.3), 1):
-        assert_allclose(B, -B.T, atol=1e-12)
-        P = slow.subspace_at(t - 1).T
-        assert_allclose(slow.subspace_at(t).T, scipy.linalg.expm(-0.05 * B) @ P, atol=1e-12)
 
 
 def test_changes_are_the_sines_between_leading_directions_of_full_batches():

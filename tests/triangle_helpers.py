@@ -86,6 +86,9 @@ def assert_is_pca_of(pca, X, k=None, weight=None, *, size=0.0):
         exact = pca.subspace_.singular_values
         assert_allclose(exact, o.s[: len(exact)], rtol=0, atol=TOL * o.s[0])
         assert_is_factor_of(pca.r_factor_, o.gram)
+        assert len(pca.r_factor_) == min(
+            X.shape[0] if weight is None else np.count_nonzero(weight), o.d
+        )
 
 
 def levels_of(s):

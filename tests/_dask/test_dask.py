@@ -4,7 +4,6 @@ Arrays and data frames; estimators whose fit is not a tree take chunk after chun
 """
 
 import os
-import resource
 import signal
 from contextlib import contextmanager
 
@@ -137,34 +136,6 @@ def test_a_worker_that_is_killed_does_not_change_the_result(cluster, tmp_path):
     assert_is_pca_of(fitted, X, 5)
 
 
-def _peak_rss(dask_worker):
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _random_rows(block_info=None):
-    n, d = block_info[None]["chunk-shape"]
-    return np.random.default_rng(block_info[None]["chunk-location"][0]).standard_normal((n, d))
-
-
-@pytest.mark.slow
-def test_a_worker_holds_a_few_chunks():
-    n, d, n_chunks = 8000, 500, 24  # 32 MB each, 768 MB in all
-    chunks = ((n,) * n_chunks, (d,))
-    data = da.map_blocks(_random_rows, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
-    with two_processes() as client:  # peaks are those of processes, so they must be new
-        StreamingPCA(5).fit(data[:8])  # what is imported is there
-        before = client.run(_peak_rss)
-        StreamingPCA(5).fit(data)
-        after = client.run(_peak_rss)
-    chunk = n * d * 8
-    # the first chunk at work, the next one made, its generator's copy, and one on its way out; the
-    # model's own memory is below a chunk
-    assert StreamingPCA(5).memory_bytes(d) < chunk
-    growth = [after[worker] - before[worker] for worker in before]
-    assert len(growth) == 2
-    assert max(growth) < 4 * chunk
-
-
 @pytest.mark.parametrize(
     "code", ["FederatedPCA(5)", "FederatedPowerPCA(5, n_rounds=3, random_state=0)"]
 )
@@ -231,19 +202,6 @@ def test_chunks_of_any_shape_with_weights_in_any(pca, kind, weights, threads):
         assert fitted.communication_.floats_pooled == np.count_nonzero(X)
 
 
-def test_sparse_chunks_of_many_features_stay_sparse(threads):
-    S = sp.random(400, 5_000, density=8e-3, random_state=0, format="csr")
-    S.data[:] = 1 + np.arange(len(S.data)) % 3
-    data = chunked(np.arange(400)[:, None], 100, 1).map_blocks(
-        lambda i: S[i[:, 0]], dtype=float, chunks=((100,) * 4, (5_000,)), meta=S[:0]
-    )
-    fitted = StreamingPCA(3, oversampling=400).fit(data)
-    X = S.toarray()
-    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
-    assert_allclose(fitted.singular_values_, s[:3], rtol=1e-8)
-    assert_allclose(fitted.mean_, X.mean(axis=0), atol=1e-14)
-
-
 def test_joined_columns_are_cut_into_chunks_of_the_size_that_dask_is_told(threads):
     X, seen = rows(), []
     with dask.config.set({"array.chunk-size": "32 kB"}):
@@ -252,19 +210,6 @@ def test_joined_columns_are_cut_into_chunks_of_the_size_that_dask_is_told(thread
         seen += [rows.shape for rows in dask.compute(*fitted.transform(whole).to_delayed().ravel())]
     assert_is_pca_of(fitted, X, 5)
     assert max(n * X.shape[1] * 8 for n, _ in seen) <= 32_000
-
-
-@every_estimator
-def test_float32_is_kept(pca, threads):
-    X = rows().astype(np.float32)
-    fitted = clone(pca).fit(chunked(X))
-    assert fitted.components_.dtype == np.float32
-    Z = fitted.transform(chunked(X))
-    assert Z.dtype == Z.compute().dtype == np.float32
-    s = np.linalg.svd(X - X.mean(axis=0, dtype=float), compute_uv=False)
-    assert_allclose(fitted.singular_values_, s[:5], rtol=1e-5)
-    fitted.partial_fit(chunked(X).astype(np.float64))
-    assert fitted.components_.dtype == np.float32
 
 
 # ---------------------------------------------------------------------- what depends on the rows
@@ -344,19 +289,6 @@ def counting(computed):
         return chunk
 
     return seen
-
-
-def test_transform_is_lazy_and_carries_no_models(threads):
-    X, computed = rows(), []
-    fitted = FederatedPCA(5).fit(chunked(X, 100, 40))
-    Z = fitted.transform(chunked(X, 100, 40).map_blocks(counting(computed), meta=X[:0]))
-    assert not computed
-    assert Z.shape == (1000, 5)
-    assert_allclose(Z[:100].compute(), (X[:100] - fitted.mean_) @ fitted.components_.T, atol=1e-10)
-    assert computed == [100]
-    whitened = StreamingPCA(5, whiten=True).fit(X)
-    Z = whitened.transform(chunked(X, 100, 40))
-    assert_allclose(Z.compute().var(axis=0, ddof=1), 1, rtol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler, scale
 
 from fedpca_sklearn import (
-    PETRELS,
     AnalyzeGauss,
     ConditionalFill,
     ContributionBounds,
@@ -29,15 +28,6 @@ from fedpca_sklearn import (
 
 X, CLASS = load_wine(return_X_y=True)
 HOLES = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
-
-
-def of_low_rank(n_sites, d=20, seed=0):
-    """Rows of two strong directions at sites of 200 rows, their sites, and the directions."""
-    rng = np.random.default_rng(seed)
-    V = np.linalg.qr(rng.standard_normal((d, 2)))[0].T
-    Z = rng.standard_normal((200 * n_sites, 2)) * [3, 2]
-    rows = Z @ V + 0.3 * rng.standard_normal((200 * n_sites, d))
-    return rows, np.repeat(range(n_sites), 200), V, rng
 
 
 @pytest.mark.parametrize(
@@ -59,22 +49,6 @@ def test_sparse_rows_are_filled_as_dense_ones_and_stay_sparse(dtype, merge, monk
     assert_allclose(sparse.noise_variance_, dense.noise_variance_, rtol=1e2 * tol)
     assert np.isnan(given.data).sum() == np.isnan(rows).sum()
     assert len(shapes) > 3
-
-
-def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
-    rows, sites, _, rng = of_low_rank(3)
-    lost = rng.random(rows.shape) < 0.2
-    holes = np.where(lost, np.nan, rows)
-    pca = FederatedPCA(2, estimator=PETRELS(2)).fit(holes, clients=sites)
-    assert_allclose(pca.transform(rows), (rows - pca.mean_) @ pca.components_.T, atol=1e-9)
-    assert np.abs(pca.transform(holes) - pca.transform(rows)).mean() < 0.3
-    full = pca.impute(holes)
-    assert np.array_equal(full[~lost], rows[~lost])
-    assert np.square(full - rows)[lost].mean() < 0.2 < 0.5 < np.square(rows)[lost].mean()
-    assert np.isfinite(pca.score_samples(holes)).all()
-    assert not hasattr(FederatedPCA(2, estimator=StreamingPCA(2)).fit(rows), "impute")
-    with pytest.raises(ValueError, match="NaN"):  # coordinates of sites are of whole rows
-        PersonalizedPCA(1, 1, estimator=PETRELS(2)).fit(holes, clients=sites).transform(holes)
 
 
 @pytest.mark.parametrize("k", [8, 12])

@@ -125,18 +125,6 @@ def test_clients_without_labels_are_shards_of_which_the_first_hold_one_row_more(
         assert_allclose(pca.estimators_[label].mean_, part.mean(axis=0), atol=1e-12)
 
 
-def test_labelled_and_other_calls_and_pickles_are_one_model(sites):
-    X, clients = sites
-    names = np.array(list("abcdefg"))[clients]
-    pca = FederatedPCA(4, n_clients=3).fit(X[:100], clients=names[:100])
-    pca.partial_fit(X[100:101], clients=["h"])  # one row of a new client
-    pca.partial_fit(X[101:150])  # shards 0, 1, 2
-    pca = pickle.loads(pickle.dumps(pca))
-    pca.partial_fit(X[150:], clients=pd.Series(names[150:], index=np.arange(len(X) - 150) + 7))
-    assert_is_pca_of(pca, X, 4)
-    assert pca.clients_ == [0, 1, 2, *sorted({*names[:100], *names[150:], "h"})]
-
-
 LABELS = {
     "list": lambda c: [f"site {i}" for i in c],
     "object": lambda c: np.array([f"site {i}" for i in c], dtype=object),

@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import assert_same_summary, floats_of, peak_bytes, random_basis, sine
+from helpers import floats_of, peak_bytes, random_basis, sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -27,7 +27,6 @@ from projection_helpers import (
     mean_of_projections,
     pooled,
     same_subspace,
-    scatter_of,
 )
 from sklearn.base import clone
 
@@ -37,7 +36,6 @@ from fedpca_sklearn import (
     ProjectionAverage,
     StreamingPCA,
     Subspace,
-    SubspaceMerge,
     excess_error,
     make_power_law,
 )
@@ -184,18 +182,6 @@ def test_given_summaries_count_by_their_weight(weighting):
     assert (nothing.n_components, nothing.n_samples, nothing.scatter) == (0, 0, 0)
 
 
-MERGES = [ProjectionAverage(2), ProjectionAverage(5), None, SubspaceMerge(fan_in=2)]
-
-
-@pytest.mark.parametrize(("first", "then"), zip(MERGES, MERGES[1:] + MERGES[:1], strict=True))
-def test_the_merge_strategy_may_change_between_calls(first, then):
-    shards = alike_shards(np.random.default_rng(22), [30, 20, 40, 35], 15)
-    pca = FederatedPCA(3, merge=first).fit(pooled(shards[:3]), clients=labels(shards[:3]))
-    pca.set_params(merge=then).partial_fit(shards[3].rows, clients=[3] * 35)
-    want = FederatedPCA(3, merge=then).fit(pooled(shards), clients=labels(shards))
-    assert_same_summary(pca, want)
-
-
 # -------------------------------------------------------------------- votes and attacks
 
 
@@ -329,14 +315,6 @@ def test_ties_of_the_mean_are_broken_by_variance(d, p, n_clients):
         assert_allclose(model.explained_variance_ratio_, variances / total, rtol=1e-8)
 
 
-def test_a_basis_of_all_features_has_exact_variances():
-    rng = np.random.default_rng(35)
-    steps = [[s.rows for s in make_shards(rng, [20] * 5, 12, far=3.0)] for _ in range(6)]
-    pca = taken(OnlineDistributedPCA(3, projection_dim=4), steps)
-    assert len(pca.projection_values_) == 12
-    assert_principal(pca, scatter_of(flat(steps))[0], 600)
-
-
 # -------------------------------------------------------------------- many features
 
 
@@ -352,20 +330,6 @@ def test_what_is_cut_from_the_mean_keeps_its_bound(average, p, d):
         assert len(pca.projection_values_) <= 2 * K + 10
     assert 0 < pca.projection_error_ < 0.5 * np.diff(-pca.projection_values_)[K - 1]
     assert_moments(pca, flat(seen))
-
-
-def test_the_bound_says_when_a_late_subspace_was_cut_off():
-    """K = 1 keeps 12 directions: twelve come twice, then nothing but a new one, which is cut."""
-    d = 300
-    old, new = np.eye(d)[:12], np.eye(d)[20]
-    pca, seen = literal(1), []
-    for axis in [*old, *old, *[new] * 6]:
-        pca.partial_fit(np.outer([2.0, -2.0, 1.0], axis))
-        seen.append(np.outer(axis, axis))
-        assert_averages(pca, np.mean(seen, axis=0), 1)
-        if len(seen) == 25:  # .5 / 25 of it may be kept at a tie of 1 / 25 with 2 / 25
-            assert pca.projection_error_ >= 1 / 25 - 1e-12
-    assert pca.projection_values_[0] <= 6 / 30 + 1e-12
 
 
 def test_a_step_of_more_than_1024_directions_keeps_its_bound():

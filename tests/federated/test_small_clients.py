@@ -192,19 +192,6 @@ def streamed(X, size, read=(), **parameters):
     return model
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("size", "d"), [(1, 6), (4, D), (7, 40), (1500, D)])
-def test_the_result_is_that_of_all_rows(size, d, dtype):
-    X = far_rows(max(40 * size, 3000) if size < 1000 else 9000, d).astype(dtype)[: 400 * size]
-    model = streamed(X, size)
-    _, s, V = svd_of(X)
-    tol = 1e-12 if dtype == np.float64 else 1e-5
-    assert_allclose(model.singular_values_, s[:3], rtol=tol)
-    gap = (s[:3] ** 2 - s[1:4] ** 2).min() / s[0] ** 2
-    assert_allclose(abs((model.components_ * V[:3]).sum(axis=1)), 1, rtol=0, atol=tol / gap)
-    assert model.n_samples_ == len(X) == sum(s.n_samples for s in model.summaries_.values())
-
-
 def test_what_is_read_changes_no_later_bit():
     X = far_rows(400)
     plain = streamed(X, 5)
@@ -215,22 +202,6 @@ def test_what_is_read_changes_no_later_bit():
         for label, summary in plain.summaries_.items():
             assert summary.to_bytes() == other.summaries_[label].to_bytes(), name
         assert plain.communication_ == other.communication_
-
-
-@pytest.mark.parametrize(("dtype", "constant"), [(np.float64, 0), (np.float32, 3)])
-def test_each_call_sends_the_summaries_of_its_clients(dtype, constant):
-    X = far_rows(600).astype(dtype)
-    X[:, :constant] = 2.0
-    model, sent, n_messages = FederatedPCA(3), 0, 0
-    for part, clients in calls(X, 6):
-        model.partial_fit(part, clients=clients)
-        messages = [model.summaries_[label].to_bytes() for label in set(clients)]
-        sent, n_messages = sent + sum(map(len, messages)), n_messages + len(messages)
-    log = model.communication_
-    assert log.rounds == 100
-    assert log.bytes_up == sent
-    assert log.totals["messages_up"] == n_messages
-    assert log.floats_pooled == X.size
 
 
 @pytest.mark.parametrize(("size", "copied"), [(60, True), (700, False)])
@@ -254,16 +225,6 @@ def test_a_client_of_many_columns_cuts_what_it_sends_and_not_what_it_knows(size,
     assert_allclose(pca.singular_values_, s[:10], rtol=1e-10)
     sent = pca.summaries_[0].n_floats
     assert pca.communication_.floats_up == n // size * sent
-
-
-def test_a_client_of_many_columns_sends_the_directions_of_its_few():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((1200, 4)) @ rng.standard_normal((4, 300)) + 1.0
-    pca = FederatedPCA(3)
-    for start in range(0, len(X), 100):
-        pca.partial_fit(X[start : start + 100], clients=np.full(100, start // 100 % 2))
-    assert [len(sent.singular_values) for sent in pca.summaries_.values()] == [4, 4]
-    assert_allclose(pca.singular_values_, svd_of(X)[1][:3], rtol=1e-10)
 
 
 @pytest.mark.parametrize("bad", [np.nan, 1e200])

@@ -12,8 +12,6 @@ share of 1e-10 of the last basis stays in each round, which the largest eigenval
 enlarge; 1e-7 is far above that.
 """
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -25,7 +23,6 @@ from rounds_helpers import (
     EXACT,
     MARGIN,
     Recorder,
-    about_origin,
     assert_equals_pca,
     exact,
     examples,
@@ -58,12 +55,6 @@ def recorded():
 
 
 every_method = pytest.mark.parametrize("method", EXACT)
-
-
-def squares(A, B):
-    """Sum of the squared sines of all angles between two spans."""
-    A, B = (np.linalg.qr(np.asarray(M, np.float64).T)[0].T for M in (A, B))
-    return np.sum((A - A @ B.T @ B) ** 2)
 
 
 def diagonal(values):
@@ -204,16 +195,6 @@ def test_why_it_stopped(options, reason):
     assert (model.n_iter_ == options["n_rounds"]) == (reason == "n_rounds")
 
 
-def test_changes_are_how_far_a_multiplication_moved():
-    X, V = rows(mean=0.0), leaning(8, 3, 1.0)
-    model = about_origin(3, 5, init=V).fit(X)
-    moved = [V]
-    for _ in range(5):
-        moved.append(moved[-1] @ X.T @ X / 1e3)
-    assert_allclose(model.changes_, [sine(a, b) for a, b in pairwise(moved)], rtol=1e-6)
-    assert sine(model.components_, moved[-1]) < 1e-9
-
-
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
 @every_method
 def test_tol_bounds_the_error_through_the_gap(tol, method):
@@ -254,30 +235,6 @@ def test_krylov_space_is_restarted():
 
 
 # --------------------------------------------------------------------------------------- noise
-
-SPECTRUM = np.array([4.0, 3.5, 3.0, *np.linspace(1.5, 0.1, 17)])
-
-
-def noisy_errors(noise, n, measure):
-    """Errors of noisy fits, long past the transient, where the ratio is 2 at least."""
-    channel, X = GaussianChannel(noise), diagonal(SPECTRUM)
-    fits = (about_origin(3, 40, channel=channel, random_state=s).fit(X) for s in range(n))
-    return np.array([measure(model.components_, np.eye(20)[:3]) for model in fits])
-
-
-def test_floor_of_the_error_is_that_of_the_noisy_power_method():
-    """In the axes of the eigenvectors the basis is [I C]; a round makes of c_ji the number
-    (lambda_i c_ji + w) / lambda_j, w of standard deviation s, to first order in C. At rest its
-    variance is s^2 / (lambda_j^2 - lambda_i^2).
-    """
-    noise, n = 1e-4, 60
-    errors = noisy_errors(noise, n, squares)
-    shares = noise**2 / (SPECTRUM[:3, None] ** 2 - SPECTRUM[None, 3:] ** 2)
-    margin = MARGIN * np.sqrt(2 * np.sum(shares**2) / n)  # independent: variance 2 share^2 each
-    assert abs(errors.mean() - shares.sum()) < margin + 1e-2 * shares.sum()
-    # what the docstring calls about, of the largest angle: an upper bound, not far off
-    about = noise * np.sqrt(20) / (SPECTRUM[2] - SPECTRUM[3])
-    assert about / 5 < np.median(noisy_errors(noise, 20, sine)) < about
 
 
 @pytest.mark.parametrize("channel", [GaussianChannel, FadingChannel])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import PAPER, leading, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
-from rounds_helpers import assert_same, labels, nan, rows
+from rounds_helpers import assert_same, labels, nan
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
@@ -28,7 +28,6 @@ from fedpca_sklearn import (
     reconstruction_error,
     subspace_distance,
 )
-from fedpca_sklearn._base import batches
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue, scales_by_sums
 from fedpca_sklearn.rounds._queries import Client
@@ -193,33 +192,6 @@ def test_noise_is_fresh_where_rows_that_waited_come_again():
         assert np.std(a - b) > 100  # sqrt(2) 100 without the signal, 0 with the same noise
 
 
-class OnDisk:
-    """An array that is read slice by slice, and knows how many rows were asked for."""
-
-    def __init__(self, X):
-        self.X, self.dtype, self.shape, self.asked = X, X.dtype, X.shape, []
-
-    def __getitem__(self, rows_):
-        self.asked.append(len(self.X[rows_]))
-        return self.X[rows_]
-
-
-def test_labels_for_an_array_on_disk(monkeypatch):
-    monkeypatch.setattr(batches, "_READ_AT_ONCE", 2**15)
-    X = np.zeros((80, 2**7), dtype=np.float32)
-    X[:, :6] = rows(80, 6, mean=0.0)
-    data, model = OnDisk(X), tracker(2, n_rounds=25, init_rounds=25)
-    model.fit(data, clients=np.repeat([0, 1, 2], [20, 20, 40]))
-    assert sum(data.asked) == 80
-    assert max(data.asked) <= 40  # slices of 32 KB in float64, which are cut to batches
-    # two clients have rows in the first batch and one in the second; a round more for variances
-    assert column(model, "messages_up") == 26 * [2] + 26 * [1]
-    # the last batch decides; a round leaves (30 / 40)^2 of the error, and the result is rounded
-    _, s, V = np.linalg.svd(X[40:, :6].astype(np.float64), full_matrices=False)
-    assert sine(model.components_[:, :6], V[:2]) < 10 * np.finfo(np.float32).eps
-    assert_allclose(model.singular_values_, s[:2], rtol=1e-6)
-
-
 # ------------------------------------------------------------------------------------- changes
 
 
@@ -234,20 +206,6 @@ def watching(k=3, size=60, noise=0.0, n_updates=10, threshold="auto", **options)
     options = {"channel": GaussianChannel(noise) if noise else None, **options}
     changes = ChangeDetection(n_updates, threshold)
     return tracker(k, batch_size=size, detect_changes=changes, **options)
-
-
-@pytest.mark.parametrize(("noise", "noise_std"), [(1e-2, 0.0), (0.1, 0.05)])
-def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
-    # Ten batches are updated and four watched; then comes the change, or none, and ten updates
-    # more. A batch has 60 rows of variance 1 in each of three directions: after the change the
-    # residuals have eigenvalues near 60 and none of the others. Lemma 4.2 has an accuracy of
-    # 5 sqrt(d) noise / 60, at most .08 here, below the factor of two that is a change.
-    for seed, change in enumerate((None, 870)):
-        made = moving(1500, change=change, seed=seed, noise_std=noise_std)
-        model = watching(noise=noise).fit(made.X, clients=np.arange(1500) % 4)
-        assert_array_equal(model.change_points_, [] if change is None else [840])
-        if change and not noise_std and noise < 0.1:
-            assert sine(model.components_, made.subspace_at(1499)) < max(noise, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -342,19 +300,6 @@ def test_the_eigenvalue_of_clients_that_take_part_stands_for_that_of_all():
     federation = Federation(channel=PerfectChannel([[0, 0, 1]]), rng=state)
     value, _ = largest_eigenvalue(federation, [Client(i, Z) for i in range(3)], state, 20)
     assert_allclose(value, 3 * np.linalg.norm(Z, 2) ** 2, rtol=1e-6)
-
-
-# ----------------------------------------------------------------------- outliers
-
-
-def test_outliers_are_found_after_a_change_over_a_channel():
-    options = {"model": "piecewise", "outliers": 0.05, "noise_std": 0.02, "random_state": 0}
-    made = make_subspace_stream(1200, 100, 4, **options)
-    channel = GaussianChannel(1e-3, dropout=0.1)
-    model = FederatedSubspaceTracker(4, n_clients=8, channel=channel, random_state=0).fit(made.X)
-    wrong = model.outlier_mask_ != (made.outliers & ~made.missing)
-    assert max(np.mean(wrong[200:600]), np.mean(wrong[-200:])) < 1e-3
-    assert subspace_distance(model.components_, made.subspace_at(1199)) < 0.1
 
 
 # ---------------------------------------------------------------------- Algorithms 3 and 4

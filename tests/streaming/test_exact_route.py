@@ -397,18 +397,6 @@ def test_one_row_and_constant_rows():
     assert StreamingPCA().fit(same).refine(same).subspace_error_bound_ in (0.0, np.inf)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("n", "options"), [(400, {"block_size": 50}), (600, {}), (4100, {})])
-def test_what_was_cut_bounds_the_error(n, options, dtype):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, 3)) @ rng.standard_normal((3, 400)) * 10
-    X = (X + 1e-3 * rng.standard_normal((n, 400))).astype(dtype)
-    model = StreamingPCA(3, oversampling=10, **options).fit(X)
-    assert assert_bounded(model, X, 3, 1e-3) > 0
-    assert model.refine(X).subspace_error_bound_ < (1e-6 if dtype == np.float64 else 1e-3)
-    assert_bounded(StreamingPCA(3).fit(X[:, :50].astype(float)), X[:, :50], 3, 1e-9)
-
-
 @settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_the_bound_of_a_few_passes_is_never_below_the_error(data):

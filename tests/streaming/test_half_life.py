@@ -182,17 +182,6 @@ def test_half_lives_and_times_may_be_of_any_library():
             assert_allclose(model.explained_variance_, want, rtol=1e-12)
 
 
-def test_after_a_gap_of_a_thousand_half_lives_the_past_is_gone():
-    pca = StreamingPCA(3, half_life="1s").fit(X[:100], times=TIMES[:100])
-    pca.partial_fit(X[100:], times=np.full(100, TIMES[99] + HOUR))
-    alone = StreamingPCA(3).fit(X[100:]).components_
-    assert_array_equal(pca.components_, alone)
-    # and a row that is as late has no weight
-    pca.partial_fit(1e6 * X[:1], times=TIMES[:1])
-    assert_array_equal(pca.components_, alone)
-    assert pca.n_samples_seen_ == 201
-
-
 @each(*TIMED[:3], "SPIRIT(3, lower=0.0, upper=1.0)")
 @pytest.mark.parametrize("gaps", [[80], range(80, 120)], ids=["one", "at each row"])
 @pytest.mark.parametrize("holes", [0.0, 0.2])

@@ -1,7 +1,5 @@
 """Rows on disk: fits of more than the memory they may take, files of numpy, arrays in chunks."""
 
-import subprocess
-import sys
 from functools import cache
 
 import numpy as np
@@ -12,80 +10,6 @@ from sklearn.base import clone
 
 from fedpca_sklearn import FederatedPCA, NpyRows, OjaPCA, StreamingPCA, Subspace
 from fedpca_sklearn._base import batches as reader
-
-LIMITED = """
-import resource, sys
-import numpy as np
-import scipy.linalg
-from fedpca_sklearn import NpyRows, StreamingPCA
-
-path, kind, allowed = sys.argv[1], sys.argv[2], int(sys.argv[3])
-StreamingPCA(2).fit(np.random.default_rng(0).standard_normal((300, 300)))  # BLAS has its buffers
-
-class OnDisk:
-    '''What HDF5 and zarr arrays have in common.'''
-    def __init__(self, path):
-        self.rows = NpyRows(path)
-        self.shape, self.dtype = self.rows.shape, self.rows.dtype
-    def __getitem__(self, key):
-        return self.rows[key]
-
-def batches(path):
-    rows = NpyRows(path)
-    for start in range(0, rows.shape[0], 300):
-        yield rows[start : start + 300]
-
-X = np.load(path, mmap_mode="r") if kind == "memmap" else None
-
-def address_space(name):
-    with open("/proc/self/status") as status:
-        return 1024 * int(dict(line.split(":") for line in status)[name].split()[0])
-
-before = address_space("VmSize")
-resource.setrlimit(resource.RLIMIT_AS, (before + allowed, before + allowed))
-X = {"memmap": lambda: X, "npy": lambda: NpyRows(path), "HDF5, zarr": lambda: OnDisk(path),
-     "batches": lambda: batches(path)}[kind]()
-pca = StreamingPCA(10).fit(X)
-try:
-    np.load(path, mmap_mode="r")[:]
-    np.ones(allowed // 8)
-except (MemoryError, OSError):
-    print("limited", address_space("VmPeak") - before)
-np.savez(path + ".fitted.npz", V=pca.components_, s=pca.singular_values_, mean=pca.mean_)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["npy", "batches", "memmap", "HDF5, zarr"])
-def test_a_fit_of_more_than_the_memory_it_may_take(kind, tmp_path):
-    n, d, k, allowed, path = 2000, 20_000, 10, 110 * 10**6, tmp_path / "X.npy"
-    rng = np.random.default_rng(0)
-    scores = (rng.standard_normal((n, k)) * (2.0 ** -np.arange(k))).astype(np.float32)
-    loadings = rng.standard_normal((k, d)).astype(np.float32)
-    X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, d))
-    for start in range(0, n, 1000):
-        X[start : start + 1000] = scores[start : start + 1000] @ loadings + 3
-    X.flush()
-    del X
-    assert path.stat().st_size > 4 / 3 * allowed
-    command = [sys.executable, "-c", LIMITED, str(path), kind, str(allowed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    word, used = done.stdout.split()
-    assert word == "limited"
-    print(f"{kind}: {int(used) / 1e6:.0f} MB")
-    found = np.load(f"{path}.fitted.npz")
-    # right singular vectors of (scores - mean) @ loadings, through two small triangles
-    mean = scores.mean(axis=0, dtype=float)
-    Q, R = np.linalg.qr(loadings.T.astype(float))
-    _, s, W = np.linalg.svd((scores - mean) @ R.T, full_matrices=False)
-    # entries are rounded to 2^-24 of about 5: a matrix of norm below 3e-7 (sqrt(n) + sqrt(d)); it
-    # moves singular values by no more, and the last direction by that over the last value
-    error = 3e-7 * (n**0.5 + d**0.5)
-    assert_allclose(found["s"], s, atol=10 * error, rtol=1e-6)
-    assert sine(found["V"], W @ Q.T) < k * (1e-5 + 10 * error / s[-1])
-    assert_allclose(found["mean"], mean @ loadings + 3, atol=1e-6)
-
 
 # ------------------------------------------------------------------------------ files of numpy
 

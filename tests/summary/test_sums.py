@@ -228,21 +228,6 @@ def test_all_directions_are_those_of_the_scatter_matrix(X, kind):
     assert not V.flags.writeable
 
 
-@pytest.mark.parametrize("copies", [3, 40])
-def test_equal_variances_at_the_cut(copies):
-    signs = np.kron(np.eye(D // 4), np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1]]).T)
-    scale = np.ones(signs.shape[1])
-    scale[R - 2 : R - 2 + copies] = 0.5
-    scale[R - 2 + copies :] = 0.25
-    rows = np.concatenate([signs * scale, -signs * scale])
-    pca = StreamingPCA(R).fit(rows)
-    V, s = pca.subspace_.components, pca.subspace_.singular_values
-    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-13)
-    assert_allclose((V.T * s**2) @ V, rows.T @ rows, atol=1e-12 * s[0] ** 2)
-    assert np.all(np.diff(s) <= 0)
-    assert_array_equal(V[:R], pca.components_)
-
-
 def test_what_is_read_or_copied_in_between_changes_no_later_bit(X):
     quiet, read, copied = (StreamingPCA(R).fit(X) for _ in range(3))
     assert read.subspace_.n_components == D

@@ -207,15 +207,6 @@ def test_neighbours_find_what_a_server_finds(topology, projection):
     assert_is_kernel_pca(model, server)
 
 
-def test_neighbours_send_the_kernel_in_each_exchange():
-    model = vertical(feature_groups=4, topology=Ring(tol=1e-3))
-    coarse = vertical(feature_groups=4, topology=Ring(tol=1e-1))
-    sizes = [row["floats_up"] for row in model.communication_.table]
-    assert set(sizes) == {8 * N * N}
-    assert len(sizes) > len(coarse.communication_.table)
-    assert coarse.disagreement_ > model.disagreement_ > 0
-
-
 # ------------------------------------------------------------------------- projection of features
 
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import examples, seeds
-from sklearn.base import clone
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
@@ -20,12 +19,10 @@ from fedpca_sklearn import (
     FadingChannel,
     GaussianChannel,
     LeftVectorMerge,
-    LeftVectors,
     PerfectChannel,
     PowerRounds,
     Ring,
     VerticalFederatedPCA,
-    VerticalMethod,
     VFedPCA,
 )
 
@@ -224,17 +221,6 @@ def test_fewer_local_components_are_worse_by_no_more_than_is_left_out():
 # ---------------------------------------------------------------------------------- channels
 
 
-def test_error_is_proportional_to_the_noise_of_the_channel():
-    X, errors = rows(), []
-    for noise in 1e-4, 1e-2, 1.0:  # the same noise, of other size
-        model = vertical(2, "power", n_rounds=8, tol=0.0, channel=GaussianChannel(noise)).fit(X)
-        errors.append(sine(model.components_, leading(X, 2).components_))
-    assert_allclose(np.diff(np.log10(errors)), 2, atol=0.1)
-    s = leading(X, 3).singular_values_
-    # rounds have noise of norm sqrt(n) + sqrt(2) or so; three of that over the gap (Lemma 4.1)
-    assert errors[-1] < 3 * (np.sqrt(60) + np.sqrt(2)) / (s[1] ** 2 - s[2] ** 2)
-
-
 CHANNELS = {
     "fading": FadingChannel(1e-3, max_power=5, max_delay=3),
     "pilots": FadingChannel(1e-3, pilot_std=0.1, max_power=20, max_delay=3, padding=1),
@@ -280,27 +266,6 @@ def test_strings_stand_for_objects_with_their_defaults(method):
         model.set_params(topology=own).fit(rows())
         assert_array_equal(model.components_, by_name.components_)
         assert model.communication_ == by_name.communication_
-
-
-def test_a_method_of_ones_own():
-    class Strongest(VerticalMethod):
-        """The left vectors of the client with the most variance."""
-
-        def __init__(self, label=None):
-            self.label = label
-
-        def left_vectors(self, federation, clients, rank, rounds=range):
-            best = max(clients, key=lambda c: np.sum(c.rows**2)) if self.label is None else None
-            best = best or clients[self.label]
-            U = np.linalg.svd(best.rows, full_matrices=False)[2][:rank]
-            return LeftVectors([U] * len(clients), 1)
-
-    X = alike() * np.repeat([1, 5, 1], 4)
-    model = vertical(2, feature_groups=3).set_params(method=Strongest()).fit(X)
-    assert_valid(model, X)
-    chosen = clone(model).set_params(method__label=1).fit(X)
-    assert_same(chosen, model, 1e-12)
-    assert sine(model.set_params(method__label=0).fit(X).components_, chosen.components_) > 1e-4
 
 
 # ----------------------------------------------------------------------------------- scikit-learn
