@@ -98,14 +98,6 @@ def test_a_batch_in_another_order_ends_the_stream_without_a_trace(code, hold):
     assert_array_equal(whole.transform(FRAME), before)
 
 
-@pytest.mark.parametrize("hold", NAMED)
-def test_summaries_take_the_names(hold):
-    summary = Subspace.from_rows(hold(FRAME))
-    assert summary.feature_names == tuple(NAMES)
-    with pytest.raises(ValueError, match="same features in another order"):
-        summary.update(hold(FRAME[NAMES[::-1]]))
-
-
 @pytest.mark.parametrize(("n", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
 def test_names_that_differ_are_listed_up_to_five(n, more):
     letters = np.array(list("abcdefgh"))

@@ -401,13 +401,3 @@ def test_a_direction_that_the_start_has_missed_is_found_or_no_bound_is_stated():
     space = space_of(S, np.concatenate([Q[1:6], np.random.default_rng(0).random((8, 100))]), 5)
     again = nystrom(space.basis, space.products)[0][:6]
     assert certified(S, again, 3, 2, seed=1)[1].sine < 1e-9
-
-
-def test_without_probes_the_trace_decides():
-    S, Q = matrix(np.r_[5.0, 4.0, 0.01 * np.ones(18)])
-    turned = np.linalg.qr((Q[:2] + 0.02 * Q[2:4]).T)[0].T
-    error, found, _ = certified(S, turned, 1, 2, n_probes=0)
-    assert 0 < error <= found.sine < 100 * error
-    flat, Q = matrix(np.r_[5.0, 4.0, np.ones(98)])
-    assert certified(flat, Q[:2], 1, 2, n_probes=0)[1].sine == np.inf
-    assert certified(flat, Q[:2], 4, 2)[1].sine < 1e-10

@@ -346,19 +346,6 @@ def test_a_step_of_more_than_1024_directions_keeps_its_bound():
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "center"), [(600, 300, False), (2000, 270, True), (600, 1100, True)]
-)
-def test_local_eigenspaces_of_up_to_1024_rows_or_features_are_exact(n, d, center):
-    rng = np.random.default_rng(7)
-    X = rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -0.25
-    X[:, 1::2] *= n != 2000  # half of it is zero, and sparse
-    pca = OnlineDistributedPCA(4, center=center, n_clients=1)
-    pca.fit(sp.csr_array(X) if n == 2000 else X)
-    Z = X - X.mean(axis=0) * center
-    assert sine(pca.components_, eigenpairs(Z.T @ Z)[1][:4]) <= 1e-8
-
-
-@pytest.mark.parametrize(
     ("average", "variances", "center"), [("steps", "sent", True), ("shards", "measured", False)]
 )
 def test_wide_sparse_steps_are_never_densified(average, variances, center):

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from sklearn.decomposition import PCA
 
-from fedpca_sklearn import StreamingPCA, Subspace, SubspaceMonitor, merge_subspaces
+from fedpca_sklearn import StreamingPCA, Subspace, SubspaceMonitor
 from fedpca_sklearn.monitoring._learning import ByScores, DriftTest, Limit, RecentScores, upper
 from fedpca_sklearn.monitoring._model import (
     completed_spectrum,
@@ -77,17 +77,6 @@ def test_false_alarms_of_new_rows(limits, spectrum, d, k):
         monitor = SubspaceMonitor(StreamingPCA(k), limits=limits).fit(draw(rng, 500, variances))
         found.append(np.mean(monitor.predict(draw(rng, 4000, variances)) == -1))
     assert 0.04 <= np.mean(found) <= 0.06
-
-
-def test_a_coordinator_has_the_limits_of_all_rows():
-    rng, variances = np.random.default_rng(2), SPECTRA["slow"](60)
-    X, Y = draw(rng, 900, variances), draw(rng, 4000, variances)
-    parts = [Subspace.from_rows(X[i::3]) for i in range(3)]
-    there = SubspaceMonitor.from_subspace(merge_subspaces(parts), 5)
-    here = SubspaceMonitor(StreamingPCA(5), limits="chi2").fit(X)
-    assert_allclose(there.q_limit_, here.q_limit_, rtol=1e-8)
-    assert_allclose(there.t2_limit_, here.t2_limit_, rtol=1e-8)
-    assert_allclose(there.score_samples(Y), here.score_samples(Y), rtol=1e-6)
 
 
 @pytest.mark.parametrize("spectrum", ["slow", "power"])

@@ -387,17 +387,6 @@ def test_false_alarms_of_a_stream_stay_what_they_are(limits):
     assert 0.04 <= np.mean(found[20:]) <= 0.06
 
 
-def test_one_row_at_a_time():
-    monitor, read, by_batch = (chi2().partial_fit(rows(200)) for _ in "abc")
-    for row in rows(120, seed=1):
-        scores = monitor.partial_fit(row[None]).recent_scores_
-        assert_array_equal(read.partial_fit(row[None]).recent_scores_, scores)
-        assert read.q_limit_ > 0  # who looks changes nothing
-    by_batch.partial_fit(rows(120, seed=1))
-    assert monitor.estimator_.n_samples_seen_ == 320
-    assert_allclose(monitor.q_limit_, by_batch.q_limit_, rtol=0.02)
-
-
 CHANGES = {
     "three times": (1.0, lambda X, seed: 5 + 3 * (X[1500:] - 5)),
     "jump": (0.99, lambda X, seed: rows(2500, seed=seed, basis=BASIS[K:])),

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tracker_helpers import fed, planted
 
-from fedpca_sklearn import PAST, ContributionBounds, StreamingPCA, Subspace
+from fedpca_sklearn import PAST, StreamingPCA
 from fedpca_sklearn.summary import _exact
 
 START = np.datetime64("2026-03-01T12:00:00", "s")
@@ -199,18 +199,6 @@ def test_trackers_forget_the_past_in_gaps_of_ten_thousand_half_lives(model, gaps
 
 
 # ------------------------------------------------------------------------------ around
-
-
-def test_a_stream_goes_on_from_a_file_and_ranks_follow_rules():
-    pca = StreamingPCA(3, half_life="1h").fit(X[:100], times=TIMES[:100])
-    kept = Subspace.from_bytes(pca.subspace_.to_bytes())
-    again = StreamingPCA.from_subspace(kept, 3, half_life="1h", last_time=pca.last_time_)
-    for model in (pca, again):
-        model.partial_fit(X[100:], times=TIMES[100:])
-        assert_pca_of_weighted(model, X, in_hours(1, TIMES))
-    assert_allclose(again.components_, pca.components_, rtol=0, atol=1e-12)
-    rule = StreamingPCA(2, half_life="100h", rank_rule=ContributionBounds(), block_size=20)
-    assert len(rule.fit(X, times=TIMES).rank_history_) == 10
 
 
 @pytest.mark.parametrize("routing", [False, True])

@@ -275,15 +275,3 @@ def test_rows_whose_holes_amplify_noise_tenfold_do_not_count_in_variances(model,
     X[1::2, 0] = np.nan  # every second row, of a hundred times the variance
     variance = clone(model).fit(X).explained_variance_[0]  # of the entries seen 98 and 13.4 at most
     assert variance > 80 if counts else abs(variance - 9) < 5 * 9 * np.sqrt(2 / 2000)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [("averaged", "greedy"), ("greedy", 0.02), (0.1, "averaged")]
-)
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_another_step_size_holds_from_the_next_rows_on(before, after, share):
-    X, given = with_holes(planted(400, 8, noise=0.3)[0], share), {"center": False}
-    model = GROUSE(3, step_size=before, init=np.eye(3, 8), **given).fit(X[:256])  # whole blocks
-    other = GROUSE(3, step_size=after, init=model.components_, **given).fit(X[256:])
-    model.set_params(step_size=after).partial_fit(X[256:])
-    assert sine(model.components_, other.components_) < 1e-8
