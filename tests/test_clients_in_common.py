@@ -133,6 +133,15 @@ def test_float32_rows_are_computed_in_float64(code, sites):
     assert_same_summary(found, exact, 100 * np.finfo(np.float32).eps)
 
 
+@pytest.mark.parametrize("code", [code for code in MODELS if "scale=True" not in code])
+def test_units_do_not_matter(code, sites):
+    X, clients = sites
+    model, want = made(code).fit(2.0**-400 * X, clients=clients), made(code).fit(X, clients=clients)
+    assert_allclose(model.components_, want.components_, atol=1e-6)
+    for name in ("singular_values_", "mean_"):
+        assert_allclose(np.ldexp(getattr(model, name), 400), getattr(want, name), atol=1e-9)
+
+
 @every_model
 def test_what_is_given_is_read_and_not_kept(code, sites):
     X, clients = sites

@@ -391,6 +391,16 @@ def test_the_order_of_rows_does_not_matter(code):
 
 
 @every_case
+def test_units_do_not_matter(code):
+    for power in (-400, 230):  # fourth powers of larger ones overflow
+        model = made(code).fit(np.ldexp(rows(), power))
+        assert_allclose(model.components_, fitted(code).components_, atol=1e-9)
+        for name, of in (("singular_values_", 1), ("mean_", 1), ("noise_variance_", 2)):
+            found = np.ldexp(getattr(model, name), -of * power)
+            assert_allclose(found, getattr(fitted(code), name), rtol=1e-9, atol=1e-9)
+
+
+@every_case
 def test_a_refit_equals_a_fit(code):
     model = made(code).fit(rows(50, 7, seed=1)).fit(rows())
     assert_same_model(model, fitted(code), tol=1e-12)

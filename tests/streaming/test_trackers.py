@@ -147,15 +147,6 @@ def test_a_long_silence_is_survived(model, kind, f, center):
 
 
 @trackers()
-@pytest.mark.parametrize(("scale", "n"), [(1e-120, 200), (1e8, 7), (1e120, 200)])
-def test_the_scale_of_the_rows_does_not_matter(model, scale, n):
-    X = planted(n, noise=1.0, mean=1.0)[0]
-    plain, scaled = (clone(model).fit(a * X) for a in (1.0, scale))
-    assert sine(scaled.components_, plain.components_) < 1e-8
-    assert_allclose(scaled.singular_values_, scale * plain.singular_values_, rtol=1e-8)
-
-
-@trackers()
 def test_wide_rows_take_memory_for_a_few_bases_and_blocks(model):
     d, k = 3000, 3
     X = np.random.default_rng(0).standard_normal((100, d))
