@@ -156,24 +156,15 @@ def test_few_rows_wait_with_their_times(n_rows, dtype, monkeypatch):
 def test_half_lives_and_times_may_be_of_any_library():
     polars = pytest.importorskip("polars")
     want = StreamingPCA(3, half_life="90min").fit(X, times=TIMES).explained_variance_
-    for same in (
-        "5400 s",
-        np.timedelta64(90, "m"),
-        datetime.timedelta(hours=1.5),
-        pd.Timedelta("90min"),
-    ):
+    for same in (np.timedelta64(90, "m"), datetime.timedelta(hours=1.5), pd.Timedelta("90min")):
         model = clone(StreamingPCA(3, half_life=same))
         assert_array_equal(model.fit(X, times=TIMES).explained_variance_, want)
     zoned = pd.Series(TIMES).dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin")
     for times in (
         pd.Series(TIMES),
-        pd.DatetimeIndex(TIMES),
         zoned,
         polars.Series(TIMES.astype("M8[us]")),
         TIMES.astype(object).tolist(),
-        [str(time) for time in TIMES],
-        TIMES.astype("M8[ns]"),
-        zoned.dt.to_pydatetime().tolist(),
         [time.isoformat() for time in zoned],
     ):
         waits = StreamingPCA(3, half_life="90min").partial_fit(X[:1], times=TIMES[:1])
