@@ -8,7 +8,6 @@ Streams of batches on a device: added up there, with one eigenproblem at the end
 import copy
 import pickle
 import weakref
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -43,12 +42,10 @@ from fedpca_sklearn import (
     NpyRows,
     StreamingPCA,
     Subspace,
-    SubspaceMonitor,
     evaluate_stream,
     make_power_law,
     merge_subspaces,
     on_device,
-    parallel_analysis,
     subspace_distance,
 )
 from fedpca_sklearn._kernels import scatter, sizes
@@ -123,20 +120,6 @@ def test_results_are_those_of_numpy_and_where_the_rows_are(code, put):
             close(twin.transform(X), as_numpy(found.transform(X)))
 
 
-@pytest.mark.parametrize(
-    "code", [code for code in ESTIMATORS if hasattr(made(code), "partial_fit")]
-)
-def test_batches_of_any_size_and_streams(code, put):
-    batches = [ROWS[a:b] for a, b in pairwise([0, *range(1, 12), 103, 290, 300])]
-    expected, found = made(code), made(code)
-    for batch in batches:
-        close(found.partial_fit(put(batch)).components_, expected.partial_fit(batch).components_)
-        assert found.n_samples_ == expected.n_samples_
-    if not hasattr(found, "n_clients"):
-        streamed = made(code).fit(put(batch) for batch in batches)
-        close(streamed.components_, made(code).fit(iter(batches)).components_)
-
-
 @pytest.mark.parametrize("code", ["FederatedPCA(3)", "DistributedPCA(3)", ESTIMATORS[5]])
 def test_clients_are_told_apart_by_labels_of_any_library(code, put):
     expected = made(code).fit(ROWS, clients=OWNERS)
@@ -195,24 +178,6 @@ def test_summaries_are_where_their_rows_are_and_their_messages_come_home(put):
         assert merged.n_samples == 250
     values = as_numpy(merged.singular_values)[:2] * 0.5**0.5
     close(merged.truncate(2).decay(0.5).singular_values, values)
-
-
-def test_fits_go_on_from_summaries_and_functions_take_them_where_they_are(put):
-    there, home = (Subspace.from_rows(hold(ROWS[:200])) for hold in (put, np.asarray))
-    found, expected = (StreamingPCA.from_subspace(part, 3) for part in (there, home))
-    close(found.components_, expected.components_)
-    expected.partial_fit(ROWS[200:])
-    close(found.partial_fit(put(ROWS[200:])).components_, expected.components_)
-    federated = FederatedPCA.from_subspaces([there, there.update(put(ROWS[200:]))], 3)
-    assert as_numpy(federated.transform(put(ROWS))).shape == (300, 3)
-    close(federated.components_, as_numpy(federated.subspace_.components)[:3])
-    ours, theirs = (parallel_analysis(model.subspace_) for model in (found, expected))
-    assert ours.n_components == theirs.n_components
-    assert_allclose(ours.thresholds, theirs.thresholds, rtol=1e-9)
-    monitors = [SubspaceMonitor.from_estimator(model) for model in (found, expected)]
-    assert_allclose(*(m.score_samples(ROWS) for m in monitors), rtol=1e-9)
-    assert_allclose(*(m.partial_fit(ROWS).q_limit_ for m in monitors))
-    assert not isinstance(found.components_, np.ndarray)
 
 
 def test_the_last_rows_say_where_results_are_and_others_are_refused(put):
@@ -587,40 +552,6 @@ def test_float32_rows_are_multiplied_in_float64_where_float32_is_not_certain(
     assert as_numpy(pca.components_).dtype == np.float32
 
 
-def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put_there):
-    X, weight = power_law(1200, 270), np.random.default_rng(0).uniform(0.5, 2.0, 500)
-    expected = StreamingPCA(10).fit(X[:500], sample_weight=weight)
-    pasts = [clone(expected).fit(X[:500], sample_weight=weight)]
-    pasts.append(clone(expected).fit(put_there(X[:500]), sample_weight=put_there(weight)))
-    for rows in (X[500:900], X[900:]):
-        expected.partial_fit(rows)
-    for past in pasts:
-        past.partial_fit(map(put_there, batches(X[500:900])))
-        twin = copy.deepcopy(past)  # which reads
-        assert twin.subspace_.n_components == 270
-        goes_on = StreamingPCA.from_subspace(past.subspace_, 10)
-        for pca in (past, twin, goes_on):
-            pca.partial_fit(map(put_there, batches(X[900:])))
-            close(pca.components_, as_numpy(past.components_), 1e-12)
-        close(past.components_, expected.components_)
-        close(past.mean_, expected.mean_)
-        close(past.singular_values_, expected.singular_values_)
-        assert past.n_samples_ == expected.n_samples_
-
-
-@pytest.mark.parametrize("on_host", [True, False])
-def test_batches_of_several_places_are_taken_in_their_order(on_host, monkeypatch):
-    X = power_law(600, 30)
-    kinds = [on_strict, on_strict, np.asarray, on_strict, torch.asarray, torch.asarray]
-    if not on_host:
-        as_if_on_a_device(monkeypatch)
-    found = StreamingPCA(3).fit(
-        put_there(part) for put_there, part in zip(kinds, batches(X), strict=True)
-    )
-    assert isinstance(found.components_, torch.Tensor)
-    close(found.components_, StreamingPCA(3).fit(X).components_)
-
-
 def test_batches_of_several_dtypes_have_that_of_the_first(put_there):
     parts = [np.arange(120).reshape(30, 4) % 7, *batches(power_law(90, 4)), np.eye(4, dtype="f4")]
     for order in (parts, parts[::-1]):
@@ -628,22 +559,6 @@ def test_batches_of_several_dtypes_have_that_of_the_first(put_there):
         expected = StreamingPCA(2).fit(iter(order))
         assert as_numpy(found.components_).dtype == expected.components_.dtype
         close(found.components_, expected.components_, 1e-12 if order is parts else 1e-6)
-
-
-def test_what_fails_late_in_a_stream_leaves_everything_as_it_was(put_there):
-    X = power_law(300, 12)
-    pca = StreamingPCA(3).fit(put_there(X))
-    before = dict(vars(pca))
-    broken = X.copy()
-    broken[7, 2] = np.nan
-    for wrong, words in [
-        (broken, "contains NaN"),
-        (X[:0], "at least one row"),
-        (X[:, 1:], "11 feat"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            pca.partial_fit(map(put_there, [X, X, wrong]))
-        assert all(vars(pca)[name] is value for name, value in before.items())
 
 
 def test_one_batch_is_alive_and_little_of_it_comes_home(put_there, come):

@@ -82,15 +82,6 @@ def test_a_round_is_a_task_and_callbacks_can_stop_and_are_torn_down(code):
         assert_allclose(model.components_ @ model.components_.T, np.eye(k), atol=1e-9)
 
 
-@needs_callbacks
-@pytest.mark.parametrize(("n_clients", "n_tasks"), [(1, 1), (7, 7), (100, 100), (250, 84)])
-def test_a_client_is_a_task_and_there_are_at_most_a_hundred(n_clients, n_tasks):
-    listener, rows = Listener(), np.random.default_rng(23).standard_normal((250, 4))
-    FederatedPCA(2, n_clients=n_clients).set_callbacks(listener).fit(rows)
-    tasks = ["begin clients", "end clients"] * n_tasks
-    assert listener.events == ["setup", "begin fit", *tasks, "end fit", "teardown"]
-
-
 def blocks_begun(pca, rows, stop_after=None, method="fit"):
     listener = Listener(stop_after)
     getattr(pca.set_callbacks(listener), method)(rows)

@@ -31,14 +31,12 @@ from fedpca_sklearn import (
     FederatedPCA,
     StreamingPCA,
     StreamingPowerMethod,
-    Subspace,
     evaluate_stream,
     excess_error,
     iter_batches,
     reconstruction_error,
     subspace_distance,
 )
-from fedpca_sklearn._validation import containers
 
 X = FRAME.to_numpy()
 STREAMS = """
@@ -82,30 +80,6 @@ def test_columns_in_another_order_are_refused_whatever_holds_them(code, hold):
     with pytest.raises(ValueError, match="Feature names seen at fit time, yet now missing"):
         model.transform(hold(FRAME[NAMES[:3]]))
     assert_array_equal(model.transform(hold(FRAME)), before)
-
-
-@pytest.mark.parametrize(("code", "hold"), held(STREAMS))
-def test_a_batch_in_another_order_ends_the_stream_without_a_trace(code, hold):
-    parts = [hold(part) for part in (FRAME[:20], FRAME[20:40], FRAME[40:])]
-    moved = hold(FRAME[40:][NAMES[::-1]])
-    whole = made(code).fit(iter(parts))
-    assert list(whole.feature_names_in_) == NAMES
-    assert_array_equal(made(code).fit(parts).components_, whole.components_)
-    before = whole.transform(FRAME)
-    for call in (made(code).fit, whole.partial_fit):
-        with pytest.raises(ValueError, match=SAME_ORDER):
-            call(iter([*parts[:2], moved]))
-    assert_array_equal(whole.transform(FRAME), before)
-
-
-@pytest.mark.parametrize(("n", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
-def test_names_that_differ_are_listed_up_to_five(n, more):
-    letters = np.array(list("abcdefgh"))
-    summary = Subspace.from_rows(pd.DataFrame(np.eye(8), columns=letters))
-    others = np.where(np.arange(8) < n, np.char.upper(letters), letters)
-    words = f"lacks 'a', 'b', 'c', 'd', 'e'{more} and has 'A', 'B', 'C', 'D', 'E'{more};"
-    with pytest.raises(ValueError, match=words):
-        summary.update(pd.DataFrame(np.eye(8), columns=others))
 
 
 # ------------------------------------------------------------------------------ what is refused
@@ -258,31 +232,6 @@ def test_arrays_of_other_libraries_are_read_where_numpy_can(code):
 def test_rows_of_long_doubles_are_those_of_doubles(as_rows, code):
     long, double = (made(code).fit(as_rows(X.astype(t))) for t in (np.longdouble, np.float64))
     assert_allclose(long.explained_variance_, double.explained_variance_, rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_arrays_of_floats_are_not_read_again(dtype, monkeypatch):
-    """Their width is all that is to be checked; whatever else is asked goes to scikit-learn."""
-    rows, frame = X.astype(dtype), FRAME.astype(dtype)
-    pca, named = StreamingPCA(2).fit(rows), StreamingPCA(2).fit(frame)
-    for wrong, words in [
-        (rows[:, :3], "X has 3 features, but StreamingPCA is expecting 4"),
-        (rows[:0], "0 sample"),
-        (np.where(np.arange(4) == 2, np.inf, rows), "infinity"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            pca.transform(wrong)
-    with pytest.warns(UserWarning, match="does not have valid feature names"):
-        named.transform(rows)
-    assert not hasattr(named.fit(rows), "feature_names_in_")
-    monkeypatch.setattr(containers, "_validate_data", None)
-    again = StreamingPCA(2).fit(rows[:20]).partial_fit(rows[20:])
-    assert again.n_features_in_ == 4
-    Z = rows.astype(float) - rows.mean(axis=0, dtype=float)
-    assert_allclose(again.transform(rows), Z @ again.components_.T, atol=32 * np.finfo(dtype).eps)
-    for other in (frame, rows.astype(">f8"), rows.astype(int), rows.tolist()):
-        with pytest.raises(TypeError, match="not callable"):
-            again.transform(other)
 
 
 # ------------------------------------------------------------------------------ what holds batches

@@ -182,19 +182,6 @@ def test_deviations_of_unlike_parts_are_unbiased():
 # ------------------------------------------------------------------------------ who can use it
 
 
-def test_summaries_of_a_fit_and_of_files():
-    X, site = rows(), np.arange(600) % 5
-    pca = FederatedPCA(2).fit(X, clients=site)
-    assert list(pca.summaries_) == pca.clients_
-    files = [Subspace.from_rows(X[site == i]).to_bytes() for i in range(5)]
-    found, expected = (
-        jackknife_intervals(parts, 2).explained_variance_interval
-        for parts in (pca.summaries_.values(), [Subspace.from_bytes(file) for file in files])
-    )
-    assert_allclose(found, expected)
-    assert list(pca.remove(3).summaries_) == [0, 1, 2, 4]
-
-
 def test_sums_have_no_summaries_and_noise_no_intervals():
     X, site = rows(), np.arange(600) % 3
     mechanism = AnalyzeGauss(epsilon=50.0, delta=1e-6, row_norm=9.0, trust="sum")

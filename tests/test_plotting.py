@@ -13,7 +13,6 @@ from fedpca_sklearn import (
     BiplotDisplay,
     CommunicationDisplay,
     FederatedPCA,
-    FederatedPowerPCA,
     LoadingsDisplay,
     RankDisplay,
     RefinementDisplay,
@@ -51,15 +50,6 @@ def texts_of(display):
 
 
 # ------------------------------------------------------------------------------ all displays
-
-
-@pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
-def test_axes_can_be_shared_and_ticks_are_counts(display):
-    first = display.from_estimator(FederatedPCA(2).fit(X), color="red")
-    again = display.from_estimator(FederatedPCA(3).fit(X), ax=first.ax_, name="other")
-    assert (again.ax_, again.figure_) == (first.ax_, first.figure_)
-    assert (first.line_.get_color(), again.line_.get_label()) == ("red", "other")
-    assert_array_equal(first.ax_.get_xticks(), np.round(first.ax_.get_xticks()))
 
 
 STREAM = StreamEvaluation(
@@ -132,16 +122,6 @@ def test_scree_with_a_cumulative_line_and_bands():
 
 
 # ------------------------------------------------------------------------------ messages and rounds
-
-
-def test_communication_adds_up_over_rounds():
-    model = FederatedPowerPCA(3, n_rounds=4, acceleration=None, tol=0, random_state=0)
-    display = CommunicationDisplay.from_estimator(model.fit(X, clients=CLIENTS))
-    # 3 clients: sums and counts; 4 rounds of a basis up and down; variances up, the basis down
-    sent = np.cumsum([3 * 11, *[2 * 3 * 30] * 4, 3 * 11 + 3 * 30])
-    assert_array_equal(display.line_.get_data(), [np.arange(1, 7), sent])
-    assert_array_equal(display.pooled_line_.get_ydata(), [1200, 1200])
-    assert display.ax_.get_ylabel() == "floats sent so far"
 
 
 def test_communication_of_one_round_is_a_line_and_that_of_files_knows_no_rows():

@@ -22,18 +22,10 @@ from triangle_helpers import (
 )
 
 from fedpca_sklearn import (
-    CommunicationLog,
     DistributedPCA,
     TruncatedDistributedPCA,
-    load_balanced_schedule,
     subspace_distance,
 )
-
-
-def entries(m, d):
-    """Numbers on and above the diagonal of an m x d trapezoid."""
-    return sum(d - i for i in range(min(m, d)))
-
 
 # -------------------------------------------------------------------- exactness
 
@@ -112,37 +104,6 @@ def test_any_number_of_clients_is_exact_and_every_float_is_counted(s, p):
     assert log.floats_down == log.bytes_down == 0
     assert sum(row["messages_up"] for row in log.table) == (s - 1) + s
     assert [row["floats_busiest"] for row in log.table] == [triangle] * levels_of(s) + [means]
-
-
-@pytest.mark.parametrize(("s", "p"), [(2, 3), (16, 3), (32, 8), (16, 50)])
-def test_clients_with_one_row_send_trapezoids(s, p):
-    X = np.random.default_rng(15).standard_normal((s, p))
-    log = DistributedPCA(n_clients=s).fit(X).communication_
-    sent = [entries(2**level, p) for level in range(levels_of(s))]
-    assert [row["floats_busiest"] for row in log.table] == [*sent, s * (p + 1)]
-    in_all = [s // 2 ** (level + 1) * floats for level, floats in enumerate(sent)]
-    assert [row["floats_up"] for row in log.table] == [*in_all, s * (p + 1)]
-
-
-@pytest.mark.parametrize("s", [1, 2, 3, 4, 6, 8, 11])
-def test_steps_communicate_as_the_schedule_says(s):
-    K, p = 15, 4
-    pca, rng = DistributedPCA(2, n_clients=s), np.random.default_rng(16)
-    for step in range(K):
-        before = getattr(pca, "communication_", CommunicationLog())
-        rounds, table = before.rounds, list(before.table)
-        pca.partial_fit(rng.standard_normal((s * p + 3, p)))
-        assert before.rounds == rounds  # a log that was handed out stays as it was
-        assert pca.communication_.table[:rounds] == table
-        assert pca.communication_.floats_pooled == (step + 1) * (s * p + 3) * p
-    messages = [m for phase in load_balanced_schedule(s, K) for m in phase.messages]
-    updates = sum(m.level >= levels_of(s) for m in messages)
-    log = pca.communication_
-    assert log.rounds == K * (levels_of(s) + 1) + updates
-    triangles, means = len(messages) * p * (p + 1) // 2, (s * K + updates) * (p + 1)
-    assert log.floats_up == triangles + means
-    busiest = (K * levels_of(s) + updates) * p * (p + 1) // 2 + means
-    assert log.floats_busiest == busiest
 
 
 # -------------------------------------------------------------------- the truncated baseline

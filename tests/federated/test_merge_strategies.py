@@ -8,11 +8,10 @@ Columns are samples in the oracle, as in the paper.
 import numpy as np
 import pytest
 from client_helpers import rows_of_clients
-from helpers import as_dense, rows_of_decay, unlike_sites
+from helpers import as_dense, unlike_sites
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.decomposition import PCA
+from numpy.testing import assert_allclose
 
 from fedpca_sklearn import (
     ContributionBounds,
@@ -45,17 +44,6 @@ class PlainTree(Plain):
         self.fan_in = fan_in
 
 
-class ByHalves(MergeStrategy):
-    """Merges in two steps of its own."""
-
-    def directions_kept(self, subspaces, n_components):
-        return 4 * n_components
-
-    def _merge(self, parts, n_components, kept):
-        halves = [parts[::2], parts[1::2] or parts[:1]]
-        return merge_subspaces([merge_subspaces(half, kept) for half in halves], n_components)
-
-
 @pytest.fixture(autouse=True)
 def no_calls():
     CALLS.clear()
@@ -64,24 +52,6 @@ def no_calls():
 def summaries(n=7, d=300, k=6, dtype=np.float64):
     X = make_power_law(700, d, alpha=1.0, random_state=0).astype(dtype)
     return X, [Subspace.from_rows(rows, k) for rows in np.array_split(X, n)]
-
-
-@pytest.mark.parametrize("strategy", [Plain(), PlainTree(2), PlainTree(3)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_parts_hold_rows_in_double_precision(strategy, dtype):
-    _, parts = summaries(dtype=dtype)
-    empty = Subspace.empty(300, dtype=dtype)
-    given_ = [empty, *parts[:3], empty, empty, *parts[3:]]
-    result = strategy.merge(given_, 4, between=5)
-    assert CALLS
-    for of_call, _, _ in CALLS:
-        assert of_call
-        assert all(part.n_samples > 0 for part in of_call)
-        assert {part.components.dtype for part in of_call} == {np.dtype(np.float64)}
-    assert result.components.dtype == dtype
-    assert_allclose(result.n_samples, 700)
-    want = SubspaceMerge(fan_in=strategy.fan_in).merge(given_, 4, between=5)
-    assert result.to_bytes() == want.to_bytes()
 
 
 @pytest.mark.parametrize("strategy", [Plain(), PlainTree(), SubspaceMerge(), ProjectionAverage()])
@@ -116,30 +86,6 @@ def test_a_fan_in_makes_a_tree_of_any_strategy(fan_in):
     assert len(CALLS) <= depth, "only the path of the client that changed"
 
 
-def test_nodes_are_made_anew_where_the_strategy_is_another():
-    """The Gram matrix loses the singular values below 1e-7 of the largest, QR does not."""
-    X = np.random.default_rng(0).standard_normal((400, 8)) * np.geomspace(1, 1e-10, 8)
-    model = FederatedPCA(merge=SubspaceMerge("gram", fan_in=2), n_clients=8).fit(X)
-    model.set_params(merge__method="qr").partial_fit(X[:50], clients=[0] * 50)
-    rows = np.concatenate([X, X[:50]])
-    s = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
-    assert_allclose(model.singular_values_, s, rtol=1e-4)
-
-
-def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
-    _, parts = summaries()
-    PlainTree(fan_in=4).merge(parts, 2, between=5)
-    PlainTree(fan_in=4).merge(parts, 2)
-    kept = [(n, kept) for _, n, kept in CALLS]
-    assert kept == [(5, 5), (5, 5), (2, 5), (2, 2), (2, 2), (2, 2)]
-    X, parts = summaries(k=None)
-    found = ByHalves().merge(parts, 5)
-    assert found.n_components == 5
-    want = PCA(5, svd_solver="full").fit(X)
-    assert subspace_distance(found.components[:1], want.components_[:1]) < 0.05
-    assert FederatedPCA.from_subspaces(parts, 5, merge=ByHalves()).subspace_.n_components == 20
-
-
 E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
 BAD = [
     (([],), {}, "at least one Subspace"),
@@ -161,8 +107,6 @@ def test_bad_arguments_do_not_reach_the_strategy(strategy, arguments, more, word
 
 
 # -------------------------------------------------------------------- within sites
-
-WITHIN = SubspaceMerge(center="site")
 
 
 def minus_site_means(X, clients, weight=None):
@@ -214,31 +158,6 @@ def test_it_is_the_pca_of_rows_minus_their_sites_mean(drawn, fan_in):
 @pytest.fixture(scope="module")
 def sites():
     return unlike_sites(np.random.default_rng(0), [40, 1, 70, 25], 8)
-
-
-def test_rows_of_known_and_new_sites_are_mapped_alike_and_dtypes_kept(sites):
-    X, clients = sites
-    pca = FederatedPCA(3, merge=WITHIN).fit(X, clients=clients)
-    new = rows_of_decay(np.random.default_rng(3), 9, 8) + 100
-    assert_allclose(pca.transform(new), (new - X.mean(axis=0)) @ pca.components_.T, atol=1e-9)
-    between = FederatedPCA(3).fit(X, clients=clients)
-    assert between.explained_variance_[0] > 20 * pca.explained_variance_[0]  # +5 and -5 in each
-    single = FederatedPCA(3, merge=WITHIN).fit(X.astype(np.float32), clients=clients)
-    assert single.components_.dtype == np.float32
-    assert_allclose(single.explained_variance_, pca.explained_variance_, rtol=1e-5)
-    rows = np.arange(12.0).reshape(4, 3)  # of one row each
-    none = FederatedPCA(2, merge=WITHIN).fit(rows, clients=[0, 1, 2, 3])
-    assert_array_equal(none.explained_variance_, [0, 0])
-
-
-def test_the_bound_holds_for_what_clients_cut():
-    X = rows_of_decay(np.random.default_rng(4), 400, 300, decay=0.5, least=1e-4) + 3
-    clients = np.arange(400) // 100
-    X += clients[:, None]
-    pca = FederatedPCA(2, merge=WITHIN).fit(X, clients=clients)
-    V = np.linalg.svd(minus_site_means(X, clients), full_matrices=False)[2][:2]
-    error = np.linalg.norm(V - V @ pca.components_.T @ pca.components_, 2)
-    assert error <= pca.subspace_error_bound_ < 0.1
 
 
 # -------------------------------------------------------------------------- the tree of the paper

@@ -64,29 +64,6 @@ def test_without_noise_the_model_is_found():
     assert_array_equal(pca.fit_transform(X, clients=SITES), pca.transform(X, clients=SITES))
 
 
-def test_one_site_is_its_own_components_and_sites_alike_share_all():
-    X, _, _ = model(noise=0.3)
-    pca = PersonalizedPCA(2, 2, n_clients=1).fit(X)
-    leading = np.linalg.svd(X - X.mean(axis=0))[2][:4]
-    found = np.concatenate([pca.components_, pca.local_components_[0]])
-    assert sine(found, leading) < 1e-6
-    assert np.isnan(pca.local_pvalues_[0])
-    assert not pca.needs_local_[0]
-
-
-def test_ranks_that_differ_and_sites_of_few_rows():
-    X, U, _ = model()
-    few = np.concatenate([X, X[:1], X[:3] + 1, np.ones((4, 12))])
-    labels = np.concatenate([SITES, ["one"], ["three"] * 3, ["flat"] * 4])
-    pca = PersonalizedPCA(2, 2).fit(few, clients=labels)
-    assert [len(pca.local_components_[k]) for k in ("one", "flat", "a")] == [0, 0, 2]
-    assert sine(pca.components_, U) < 0.05
-    Z = pca.transform(few, clients=labels)
-    assert_array_equal(Z[280, 2:], 0)
-    assert PersonalizedPCA(2, 30).fit(X, clients=SITES).n_local_components_ == 10
-    assert PersonalizedPCA(12, 3).fit_transform(X, clients=SITES).shape == (280, 12)
-
-
 def test_rows_of_no_site_have_shared_coordinates_only():
     X, _, _ = model(noise=0.1)
     pca = PersonalizedPCA(2, 3).fit(X, clients=SITES)
@@ -235,17 +212,3 @@ def test_rounds_of_sparse_weighted_and_single_precision_rows():
     weighted.refine(X, clients=SITES, sample_weight=weight, n_rounds=40)
     V, _ = best(X, weighted.components_, dict(weighted.local_components_), weight)
     assert sine(weighted.components_, V) < 1e-6
-
-
-def test_sites_that_came_later_are_left_and_rows_without_variance_or_noise_change_nothing():
-    X, old = wide(), SITES != "d"
-    pca = cut().fit(X[old], clients=SITES[old])
-    pca.adapt(X[~old], SITES[~old]).refine(X[old], clients=SITES[old])
-    for name in ("local_components_", "site_means_", "local_pvalues_", "needs_local_"):
-        assert sorted(getattr(pca, name)) == ["a", "b", "c"]
-    pca.partial_fit(X[~old], clients=SITES[~old])
-    assert pca.n_refinements_ == 0
-    for rows, tol in [(np.full((280, WIDE), 3.0), 1e-12), (wide(noise=0), 1e-7)]:
-        pca = cut().fit(rows, clients=SITES)
-        V = pca.components_.copy()
-        assert sine(pca.refine(rows, clients=SITES, n_rounds=2).components_, V) < tol

@@ -400,25 +400,6 @@ def test_variances_that_were_sent_are_bounds_on_those_of_the_rows(d, center, ave
 # -------------------------------------------------------------------- few rows
 
 
-def test_a_row_has_a_direction_about_the_origin_alone():
-    row = np.array([[3.0, 4.0, 0.0]])
-    pca = OnlineDistributedPCA(1, center=False).fit(row)
-    assert_allclose(pca.components_, [[0.6, 0.8, 0]], atol=1e-12)
-    assert_allclose(pca.singular_values_, 5, rtol=1e-12)
-    for d in (4, 400):
-        pca = OnlineDistributedPCA(2).fit(np.arange(d)[None])
-        assert pca.components_.shape == (1, d)
-        assert_array_equal(pca.explained_variance_, 0)
-        assert_allclose(pca.mean_, np.arange(d))
-        assert (pca.n_steps_, len(pca.projection_values_)) == (1, 0)
-        pca.partial_fit(np.eye(d)[:3], clients=range(3))  # of means alone nothing is known
-        assert_array_equal(pca.explained_variance_, 0)
-        sent = OnlineDistributedPCA(2, average="steps", variances="sent")
-        sent.fit(np.eye(d)[:3], clients=range(3))
-        assert_array_equal(sent.explained_variance_, 0)
-        assert_allclose(sent.subspace_.scatter, 2, rtol=1e-12)
-
-
 def test_short_steps_make_fewer_shards_and_are_learnt_from():
     rng = np.random.default_rng(42)
     axes = random_basis(rng, 2, 6)
@@ -431,23 +412,6 @@ def test_short_steps_make_fewer_shards_and_are_learnt_from():
 
 
 # -------------------------------------------------------------------- streams, and what is sent
-
-
-def test_a_stream_is_a_step_for_each_matrix():
-    rng = np.random.default_rng(47)
-    steps = [rng.standard_normal((n, 8)) for n in (30, 20, 41)]
-    by_hand = OnlineDistributedPCA(2, n_clients=3)
-    for step in steps:
-        by_hand.partial_fit(step)
-    for kind in (tuple, iter, lambda steps: map(sp.csr_array, steps)):
-        streamed = OnlineDistributedPCA(2, n_clients=3).fit(kind(steps))
-        for name in ("components_", "singular_values_", "mean_", "projection_values_"):
-            assert_allclose(getattr(streamed, name), getattr(by_hand, name), atol=1e-12)
-        assert streamed.n_steps_ == by_hand.n_steps_ == 3
-        # partial_fit goes on, fit starts afresh
-        assert streamed.partial_fit(kind(steps[:2])).n_steps_ == 5
-        assert streamed.fit(kind(steps[:2])).n_steps_ == 2
-        assert streamed.communication_.rounds == 4
 
 
 X20 = np.random.default_rng(49).standard_normal((20, 4))

@@ -192,18 +192,6 @@ def streamed(X, size, read=(), **parameters):
     return model
 
 
-def test_what_is_read_changes_no_later_bit():
-    X = far_rows(400)
-    plain = streamed(X, 5)
-    for name in ("components_", "summaries_", "communication_", "estimators_"):
-        other = streamed(X, 5, read=[name, "components_"])
-        assert_array_equal(plain.components_, other.components_, name)
-        assert_array_equal(plain.explained_variance_, other.explained_variance_, name)
-        for label, summary in plain.summaries_.items():
-            assert summary.to_bytes() == other.summaries_[label].to_bytes(), name
-        assert plain.communication_ == other.communication_
-
-
 @pytest.mark.parametrize(("size", "copied"), [(60, True), (700, False)])
 def test_a_client_of_many_columns_cuts_what_it_sends_and_not_what_it_knows(size, copied):
     """By hand: twenty-three directions of all rows of each client, and the means, in one stack."""
@@ -262,21 +250,6 @@ def test_pickles_and_copies_have_no_rows_and_go_on():
         other.partial_fit(X[200:], clients=np.full(100, 1))
         assert_allclose(other.singular_values_, svd_of(X)[1][:3], rtol=1e-12)
     assert model.n_samples_ == 200
-
-
-def test_new_clients_weights_another_merge_and_a_client_that_leaves_end_the_wait():
-    X = far_rows(300)
-    model = streamed(X, 5)
-    model.partial_fit(X[:4], clients=np.full(4, 7)).partial_fit(X[4:6], clients=np.full(2, 7))
-    assert model.clients_ == list(model.estimators_) == [0, 1, 2, 7]
-    assert model.estimators_[7].n_samples_seen_ == 6
-    model.partial_fit(X[:20], clients=np.full(20, 1), sample_weight=np.full(20, 2.0))
-    model.remove(7)
-    before = model.communication_.totals["messages_up"]
-    model.set_params(merge=SubspaceMerge("qr")).partial_fit(X[20:30], clients=np.full(10, 1))
-    assert model.communication_.totals["messages_up"] == before + 1  # nobody sends again
-    expected = svd_of(np.concatenate([X, X[:20], X[:20], X[20:30]]))[1]
-    assert_allclose(model.singular_values_, expected[:3], rtol=1e-12)
 
 
 def test_a_client_that_joins_named_sites_has_a_name():

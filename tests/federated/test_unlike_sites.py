@@ -103,25 +103,6 @@ def test_without_liars_it_is_the_plain_merge():
         assert_allclose(pca.components_, FederatedPCA(k).fit(X, clients=y).components_, atol=1e-9)
 
 
-def test_the_estimator_names_clients():
-    rows = honest(dtype=np.float32)
-    rows[4] = 100 * rows[4]
-    X, labels = np.concatenate(rows), np.repeat([f"site {i:02d}" for i in range(SITES)], 60)
-    pca = FederatedPCA(RANK, merge=RobustMerge()).fit(X, clients=labels)
-    assert list(pca.suspects_) == ["site 04"]
-    assert set(pca.evidence_) == set(labels)
-    assert pca.components_.dtype == np.float32
-    # who sends right rows afterwards is still wrong; a wrong one who joins is named too
-    joined = -honest(3, n=20)[0]
-    pca.partial_fit(joined, clients=["late"] * len(joined))
-    assert set(pca.suspects_) == {"site 04", "late"}
-    parts = [Subspace.from_rows(x)._replace(site=f"s{i}") for i, x in enumerate(rows)]
-    from_files = FederatedPCA.from_subspaces([*parts, Subspace.empty(30)._replace(site="none")], 4)
-    assert not hasattr(from_files, "suspects_")
-    with_strategy = FederatedPCA.from_subspaces(parts, RANK, merge=RobustMerge())
-    assert list(with_strategy.suspects_) == ["s4"]
-
-
 def test_a_few_rows_or_a_single_one_are_no_lie():
     few = [X[:m] for X, m in zip(honest(1), (1, 2, 3, 5, 8), strict=False)]
     merge = RobustMerge()
@@ -255,39 +236,6 @@ def test_what_a_site_has_cut_is_noise_in_all_directions_that_it_lacks():
         found.append([*merge.noise_variances_.values()])
     assert_allclose(found[1], found[0], rtol=1e-12)
     assert found[0] == pytest.approx([1, (of_others.sum() - 9) / 9], rel=0.02)
-
-
-def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
-    rows, true = sites()
-    X, labels = np.concatenate(rows), np.repeat(["a", "b", "c"], SIZES)
-    merge = NoiseAwareMerge()
-    pca = FederatedPCA(3, merge=merge).fit(X.astype(np.float32), clients=labels)
-    assert list(pca.noise_variances_) == ["a", "b", "c"]
-    assert pca.components_.dtype == np.float32
-    assert not hasattr(merge, "noise_variances_")  # a clone has merged
-    plain = FederatedPCA(3).fit(X.astype(np.float32), clients=labels)
-    assert pca.communication_.floats_up == plain.communication_.floats_up
-    # a site changes: louder rows of its own
-    loud = np.random.default_rng(1).normal(scale=20, size=(60, 30))
-    pca.partial_fit(loud, clients=["a"] * 60)
-    assert pca.noise_variances_["a"] > 100
-    assert pca.noise_variances_["b"] < 20
-    from_files = FederatedPCA.from_subspaces([Subspace.from_rows(x) for x in rows], 3, merge=merge)
-    assert list(from_files.noise_variances_) == [0, 1, 2]
-    assert sine(from_files.components_, true) < 0.5
-    assert not hasattr(pca.set_params(merge=None).fit(X, clients=labels), "noise_variances_")
-
-
-def test_a_site_of_few_rows_claims_no_noise_of_zero():
-    rows, true = sites()
-    parts = [Subspace.from_rows(x) for x in rows]
-    few = [Subspace.from_rows(np.random.default_rng(i).normal(size=(i, 30))) for i in (1, 2)]
-    twice = Subspace.from_rows(np.ones((2, 30)))  # two rows without any scatter
-    merge = NoiseAwareMerge()
-    found = merge.merge([*parts, *few, twice, Subspace.empty(30)], 3)
-    assert min(merge.noise_variances_.values()) > 0.1
-    without = NoiseAwareMerge().merge(parts, 3)
-    assert sine(found.components, true) < 1.2 * sine(without.components, true)
 
 
 # -------------------------------------------------------------------- lack of fit

@@ -3,9 +3,6 @@
 A second pass of StreamingPCA over its rows, beside numpy's PCA of all rows.
 """
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -369,24 +366,6 @@ def test_weights_are_repeated_rows_also_of_dask(X):
     assert subspace_distance(model.components_, there.components_) < 1e-10
     model.refine(X, weight, n_rounds=5)
     assert_bounded(model, X, RANK, 0.1, weight=weight)
-
-
-def test_rows_that_wait_are_taken_first_and_the_stream_goes_on(X):
-    model = in_batches(X)
-    for row in X[:3]:
-        model.partial_fit(row[None])
-    rows = np.concatenate([X, X[:3]])
-    error = excess(copy.deepcopy(model), rows)
-    assert excess(model.refine(rows), rows) < error / 5
-    bound = model.subspace_error_bound_
-    assert pickle.loads(pickle.dumps(model)).subspace_error_bound_ == bound
-    model.partial_fit(X[:50])
-    assert model.n_samples_seen_ == N + 53
-    assert model.subspace_error_bound_ >= bound
-    with pytest.raises(ValueError, match="weight of 1553"):
-        model.refine(X)
-    rows = np.concatenate([rows, X[:50]])
-    assert excess(model.refine(rows), rows) < 1e-5
 
 
 def test_one_row_and_constant_rows():

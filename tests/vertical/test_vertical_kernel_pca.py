@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import examples, seeds
 from sklearn.base import clone
 from sklearn.datasets import load_wine
-from sklearn.decomposition import PCA, KernelPCA
+from sklearn.decomposition import KernelPCA
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.preprocessing import scale
 from test_vertical_pca import holds_a_column
@@ -105,14 +105,6 @@ def test_a_large_mean_costs_no_digits(kernel):
         central(shifted, kernel=kernel, gamma=0.1).eigenvalues_,
         rtol=1e-10,
     )
-
-
-def test_all_components_of_a_kernel():
-    pca, oracle = vertical(k=N, gamma=0.1), central(k=N, gamma=0.1)
-    assert_allclose(pca.eigenvalues_, oracle.eigenvalues_, atol=1e-10)
-    assert pca.eigenvalues_[-1] == 0  # a centred kernel is singular
-    found, want = (each.transform(NEW) for each in (pca, oracle))
-    assert_allclose(found @ found.T, want @ want.T, atol=1e-10)
 
 
 # ------------------------------------------------------------------------------------- landmarks
@@ -205,18 +197,6 @@ def test_neighbours_find_what_a_server_finds(topology, projection):
     assert server.disagreement_ == 0
     assert model.disagreement_ < 1e-7
     assert_is_kernel_pca(model, server)
-
-
-# ------------------------------------------------------------------------- projection of features
-
-
-def test_features_of_a_linear_kernel_are_those_of_pca_and_nothing_is_left_of_them():
-    linear = vertical(kernel="linear", projection="features", feature_groups=4)
-    assert_equal_up_to_signs(linear.components_.T, PCA(3).fit(TRAIN).components_.T)
-    assert_equal_up_to_signs(linear.transform(NEW), PCA(3).fit(TRAIN).transform(NEW))
-    linear.set_params(projection="samples").fit(TRAIN)
-    assert not hasattr(linear, "components_")
-    assert not hasattr(linear, "mean_")
 
 
 # -------------------------------------------------------------------------------- what travels

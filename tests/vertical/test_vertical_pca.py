@@ -15,13 +15,11 @@ from rounds_helpers import examples, seeds
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
-    Complete,
     FadingChannel,
     GaussianChannel,
     LeftVectorMerge,
     PerfectChannel,
     PowerRounds,
-    Ring,
     VerticalFederatedPCA,
     VFedPCA,
 )
@@ -216,34 +214,6 @@ def test_channels_that_lose_messages_give_a_valid_result(name):
     assert model.n_iter_ <= 15
     up = [row["messages_up"] for row in model.communication_.table[: model.n_iter_]]
     assert min(up) < 3
-
-
-INEXACT = {
-    "few directions": {"method": "merge", "local_components": 1},
-    "few rounds": {"method": "power", "n_rounds": 1},
-    "noise": {"method": "power", "channel": GaussianChannel(50.0), "n_rounds": 10},
-    "few iterations": {"method": "vfedpca", "local_iterations": 1, "n_rounds": 1},
-    "neighbours": {"method": "vfedpca", "topology": Ring(), "exchange": "neighbours"},
-    "gossip": {"method": "power", "topology": Ring(tol=0.1), "tol": 0.1},
-}
-
-
-@pytest.mark.parametrize("name", INEXACT)
-def test_variances_of_inexact_results_are_those_along_the_components(name):
-    X = rows()
-    model = vertical(feature_groups=4, **INEXACT[name]).fit(X)
-    assert sine(model.components_, leading(X, 3).components_) > 1e-3
-    assert_valid(model, X)
-
-
-@every_method
-def test_strings_stand_for_objects_with_their_defaults(method):
-    model = vertical(2, METHODS[method](), feature_groups=4)
-    for name, own in ((None, "server"), ("complete", Complete()), ("ring", Ring())):
-        by_name = vertical(2, method, feature_groups=4, topology=name).fit(rows())
-        model.set_params(topology=own).fit(rows())
-        assert_array_equal(model.components_, by_name.components_)
-        assert model.communication_ == by_name.communication_
 
 
 # ----------------------------------------------------------------------------------- scikit-learn

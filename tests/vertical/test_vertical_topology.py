@@ -7,7 +7,6 @@ with a server.
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from helpers import arrays_in
 from hypothesis import given
@@ -16,12 +15,11 @@ from numpy.polynomial import Chebyshev
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import Recorder, examples, seeds
 from scipy.sparse import csr_array
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from test_vertical_pca import alike, assert_same, every_method, holds_a_column, rows, vertical
 
-from fedpca_sklearn import GaussianChannel, Graph, Ring, Topology, VFedPCA
+from fedpca_sklearn import Ring, VFedPCA
 from fedpca_sklearn.communication._topology import (
     Gossip,
     as_topology,
@@ -106,21 +104,6 @@ def test_wrong_topologies_are_named():
             model.fit(rows())
         with pytest.raises(NotFittedError):
             check_is_fitted(model)
-
-
-def test_a_topology_of_ones_own_is_checked_as_all_are():
-    class Path(Topology):
-        def neighbours(self, n):
-            return path(n) if n != 3 else path(2)
-
-    X = alike()
-    own = vertical(2, feature_groups=4, topology=Path()).fit(X)
-    assert_same(own, vertical(2, feature_groups=4, topology=Graph(path(4))).fit(X), 1e-12)
-    with pytest.raises(ValueError, match=r"topology must be .*\(3, 3\).* got shape \(2, 2\)"):
-        vertical(2, feature_groups=3, topology=Path()).fit(X)
-    assert clone(own).topology.get_params() == {"tol": 1e-10}
-    searched = vertical(topology=Graph(path(4))).set_params(topology__tol=1e-3)
-    assert searched.topology.tol == 1e-3
 
 
 # ------------------------------------------------------------------------------------- gossip
@@ -227,16 +210,6 @@ def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighti
     assert near[-3:] == end(1, 5)
 
 
-def test_the_last_messages_do_not_pass_the_channel():
-    X = rows()
-    noisy = vertical(method="power", channel=GaussianChannel(50.0), n_rounds=4).fit(X)
-    noisy.method.channel = Recorder()
-    Recorder.seen = []
-    rounds = noisy.fit(X).n_iter_
-    assert len(Recorder.seen) == rounds
-    assert noisy.communication_.rounds == rounds + 3
-
-
 # --------------------------------------------------------------------------- what the server sees
 
 
@@ -272,23 +245,3 @@ def test_no_fitted_attribute_holds_columns(method, topology):
         assert len(X) not in array.shape  # nothing of the length of a column
         assert not np.shares_memory(array, X)
     assert_array_equal(X, copy)
-
-
-# ------------------------------------------------------------------------------ groups of columns
-
-
-@every_method
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_groups_by_name(method, library):
-    X = rows()
-    frame = pytest.importorskip(library).DataFrame(dict(zip("abcdefgh", X.T, strict=True)))
-    groups = [["h", "a"], "c", pd.Index(["b", "g"]), ("d", "f", 4)]
-    model = vertical(method=method, feature_groups=groups).fit(frame)
-    assert [list(g) for g in model.feature_groups_] == [[7, 0], [2], [1, 6], [3, 5, 4]]
-    assert_same(model, clone(model).set_params(feature_groups=model.feature_groups_).fit(X), 1e-12)
-    Z = model.set_output(transform=library).transform(frame)
-    assert type(Z) is type(frame)
-    assert_allclose(Z.to_numpy(), (X - X.mean(axis=0)) @ model.components_.T, atol=1e-9)
-    if library == "pandas":
-        with pytest.raises(ValueError, match="feature names"):
-            model.transform(frame[list("hgfedcba")])
