@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.special import gammaln
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import scale
 from summary_helpers import examples
@@ -231,6 +231,15 @@ def test_as_many_as_cross_validation_by_hand_finds(name):
     most = min(X.shape[1] - 1, len(X) * 9 // 10 - 2)
     errors, found = by_hand(X, most), StreamingPCA("held-out").fit(X).n_components_
     assert errors[found] <= 1.02 * errors.min()
+
+
+def test_hardly_more_rows_than_columns_do_not_take_all_components():
+    X = scale(load_diabetes().data)
+    for seed in range(30):
+        rows, others = np.split(np.random.default_rng(seed).permutation(X), [12])
+        errors = [np.sum((predicted(others, rows, r) - others) ** 2) for r in range(10)]
+        found = StreamingPCA("held-out").fit(rows).n_components_
+        assert errors[found] < 1.5 * min(errors[1:])
 
 
 def test_sites_streams_and_sparse_rows_hold_out_the_same():
