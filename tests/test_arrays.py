@@ -42,7 +42,6 @@ from fedpca_sklearn import (
     NpyRows,
     StreamingPCA,
     Subspace,
-    evaluate_stream,
     make_power_law,
     merge_subspaces,
     on_device,
@@ -418,14 +417,6 @@ def test_without_dispatch_numpy_reads_what_it_can_and_nothing_asks_for_a_setting
         column = pytest.importorskip("pyarrow").array([str(owner) for owner in OWNERS])
         assert FederatedPCA(3).fit(X, clients=column).clients_ == ["0", "1", "2"]
         FederatedPowerPCA(3, init=torch.eye(12, dtype=torch.float64)[:3]).fit(X)
-
-
-def test_streams_and_fits_of_other_libraries_are_evaluated():
-    X = torch.tensor(ROWS)
-    found, expected = (evaluate_stream(StreamingPCA(3), A, n_checkpoints=2) for A in (X, ROWS))
-    assert_array_equal(found.excess, expected.excess)
-    summary, reference = Subspace.from_estimator(PCA(3).fit(X)), PCA(3).fit(ROWS).components_
-    assert subspace_distance(summary.components, reference) < 1e-10
 
 
 # ------------------------------------------------------------------------------ streams of batches

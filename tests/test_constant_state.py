@@ -14,8 +14,6 @@ from fedpca_sklearn import (
     CommunicationDisplay,
     CommunicationLog,
     FederatedPCA,
-    FederatedPowerPCA,
-    GaussianChannel,
     RankRule,
     StreamingPCA,
     SubspaceTracker,
@@ -58,12 +56,6 @@ def test_totals_of_a_log_are_of_all_rounds_and_its_table_of_the_last(n):
         display = CommunicationDisplay(log).plot()  # goes on from what was sent before
         assert_array_equal(display.line_.get_xdata(), np.arange(n - KEPT + 1, n + 1))
         assert_array_equal(display.line_.get_ydata(), np.cumsum(3 * np.array(sent) + 3)[-KEPT:])
-
-
-def test_more_rounds_than_are_kept_in_one_fit():
-    model = FederatedPowerPCA(1, n_rounds=1200, channel=GaussianChannel(1.0), random_state=0)
-    log = model.fit(RNG.standard_normal((20, 3))).communication_
-    assert (log.rounds, log.floats_up, len(log.table)) == (1202, 2 * (4 + 1200 * 3 + 3), KEPT)
 
 
 # -------------------------------------------------------------------- histories

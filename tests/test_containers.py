@@ -220,13 +220,6 @@ def test_a_masked_weight_label_or_number_is_refused():
 # ------------------------------------------------------------------------------ how they are read
 
 
-@every_model
-def test_arrays_of_other_libraries_are_read_where_numpy_can(code):
-    rows = module("array_api_strict").asarray(X)
-    found, expected = (made(code).fit(part).transform(part) for part in (rows, X))
-    assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize("as_rows", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("code", [STREAMS[-1], ONE_ARRAY[2]])
 def test_rows_of_long_doubles_are_those_of_doubles(as_rows, code):

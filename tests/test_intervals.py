@@ -190,3 +190,18 @@ def test_sums_have_no_summaries_and_noise_no_intervals():
     noisy = FederatedPCA(2, mechanism=AnalyzeGauss(50.0, 1e-6, 9.0), random_state=0)
     with pytest.raises(ValueError, match="must not have the noise of a privacy mechanism"):
         jackknife_intervals(noisy.fit(X, clients=site).summaries_.values(), 2)
+
+
+def test_a_bound_for_one_direction_is_by_f_of_the_dimensions_without_bias():
+    """W of f degrees of freedom: f^2 / ((f - 1) (f + 2)) (tr W^2 - (tr W)^2 / f) estimates tr S^2.
+
+    Of independent numbers of one variance, (tr S)^2 / tr S^2 is how many they are.
+    """
+    tangents, f = 0.1 * np.random.default_rng(0).standard_normal((4, 4, 1)), 3.0
+    tangents -= tangents.mean(axis=0)
+    inner = np.einsum("mik,nik->mn", tangents, tangents)
+    trace, square = np.trace(inner), np.sum(inner**2)
+    r = trace**2 / (f**2 / ((f - 1) * (f + 2)) * (square - trace**2 / f))
+    tangent2 = trace * stats.f.ppf(0.95, r, r * f)
+    want = np.sqrt(tangent2 / (1 + tangent2))
+    assert_allclose(sine_bound(tangents, f, 0.95), want, rtol=0.01)

@@ -7,13 +7,12 @@ import os
 import signal
 from contextlib import contextmanager
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import NAMES
-from helpers import peak_bytes, with_holes
+from helpers import peak_bytes
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -134,19 +133,6 @@ def test_a_worker_that_is_killed_does_not_change_the_result(cluster, tmp_path):
     fitted = StreamingPCA(5).fit(data)
     assert flag.exists()
     assert_is_pca_of(fitted, X, 5)
-
-
-@pytest.mark.parametrize(
-    "code", ["FederatedPCA(5)", "FederatedPowerPCA(5, n_rounds=3, random_state=0)"]
-)
-def test_joblib_on_dask_around_federated_fits(code, cluster):
-    pca, X, labels = eval(code, dict(NAMES)), rows(), np.arange(1000) % 4
-    alone = clone(pca).fit(X, clients=labels)
-    with joblib.parallel_config(backend="dask", n_jobs=2):
-        there = clone(pca).set_params(n_jobs=2).fit(X, clients=labels)
-    assert_allclose(there.components_, alone.components_, atol=1e-12)
-    assert_allclose(there.singular_values_, alone.singular_values_, rtol=1e-12)
-    assert there.communication_ == alone.communication_
 
 
 # ---------------------------------------------------------------------- kinds of chunks
@@ -289,22 +275,6 @@ def counting(computed):
         return chunk
 
     return seen
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "PETRELS(2, random_state=0)",
-        "RobustSubspaceTracker(2)",
-        "DistributedPCA(2, missing=AvailablePairs())",
-    ],
-)
-def test_missing_entries_are_transformed_lazily(code, threads):
-    X, model = with_holes(rows(), 0.1), eval(code, dict(NAMES))
-    fitted = model.fit(X)
-    assert_allclose(fitted.transform(chunked(X)).compute(), fitted.transform(X), rtol=1e-12)
-    if isinstance(model, DistributedPCA):  # the workers take the moments
-        assert_allclose(model.fit(chunked(X)).mean_, np.nanmean(X, axis=0), rtol=1e-12)
 
 
 # ---------------------------------------------------------------------- data frames

@@ -11,7 +11,7 @@ from helpers import sine
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import scale
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -166,17 +166,3 @@ WARNED = [
 def test_what_was_cut_and_is_needed_is_warned_of(make, words):
     with pytest.warns(UserWarning, match=words):
         make()
-
-
-@pytest.mark.parametrize("k", [1, 3, 8, 13])
-def test_directions_that_were_cut_before_columns_are_scaled(k):
-    cut, r = Subspace.from_rows(CANCER, k), min(k, 3)
-    message = f"{MISSING} .* cut to {k} directions.*error_bound_=inf"
-    for make in (
-        StreamingPCA.from_subspace,
-        lambda s, r, **p: FederatedPCA.from_subspaces([s], r, **p),
-    ):
-        with pytest.warns(UserWarning, match=message):
-            pca = make(cut, r, scale=True)
-    true = PCA(r).fit(StandardScaler().fit_transform(CANCER)).explained_variance_
-    assert np.abs(pca.explained_variance_ / true - 1).max() > 0.07

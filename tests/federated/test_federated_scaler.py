@@ -6,15 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import sklearn
 from helpers import client_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import FederatedPCA, FederatedScaler, Subspace
@@ -148,21 +145,6 @@ def test_entries_stored_twice_are_their_sums(model):
     for name in ("scale_", "noise_variance_", "explained_variance_ratio_"):
         if hasattr(expected, name):
             assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
-
-
-@pytest.mark.parametrize("routing", [False, True])
-def test_clients_reach_every_step_of_a_pipeline(routing):
-    X, clients = rows([30, 50, 20])
-    pipe = Pipeline([("scale", FederatedScaler()), ("pca", FederatedPCA(2))])
-    names = ["clients"] if routing else ["scale__clients", "pca__clients"]
-    labels = dict.fromkeys(names, clients)
-    with sklearn.config_context(enable_metadata_routing=routing):
-        pipe.fit(X, **labels)
-        search = GridSearchCV(pipe, {"scale__with_std": [True, False]}, cv=2, error_score="raise")
-        search.fit(X, **labels)
-    assert pipe["scale"].clients_ == pipe["pca"].clients_ == [0, 1, 2]
-    want = PCA(2).fit(StandardScaler().fit_transform(X))
-    assert_allclose(pipe["pca"].explained_variance_, want.explained_variance_, rtol=1e-10)
 
 
 def test_frames_and_tables_give_names_and_are_given_back():

@@ -69,23 +69,6 @@ def test_the_result_has_the_names_of_the_columns_also_without_rows(strategy):
     assert list(result.feature_names) == names
 
 
-@pytest.mark.parametrize("fan_in", [2, 3, 5])
-def test_a_fan_in_makes_a_tree_of_any_strategy(fan_in):
-    X = make_power_law(700, 300, alpha=1.0, random_state=0)
-    local = StreamingPCA(6, oversampling=2)
-    models = [
-        FederatedPCA(2, estimator=local, merge=merge, n_clients=11).fit(X)
-        for merge in (PlainTree(fan_in), SubspaceMerge(fan_in=fan_in))
-    ]
-    ours, theirs = (model.communication_ for model in models)
-    for name in ("rounds", "messages_up"):
-        assert ours.totals[name] == theirs.totals[name]
-    CALLS.clear()
-    models[0].partial_fit(X[:50], clients=[3] * 50)
-    depth = models[0].communication_.rounds - ours.rounds
-    assert len(CALLS) <= depth, "only the path of the client that changed"
-
-
 E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
 BAD = [
     (([],), {}, "at least one Subspace"),

@@ -51,19 +51,6 @@ def objective(X, shared, local):
     return sum(np.sum((Y @ np.concatenate([shared, local[c]]).T) ** 2) for c, Y in parts)
 
 
-def test_without_noise_the_model_is_found():
-    X, U, local = model()
-    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
-    assert sine(pca.components_, U) < 1e-6
-    for V, label in zip(local, "abcd", strict=True):
-        assert sine(pca.local_components_[label], V) < 1e-6
-        assert_allclose(pca.site_means_[label], X[label == SITES].mean(axis=0))
-    Z = pca.transform(X, clients=SITES)
-    assert Z.shape == (280, 4)
-    assert_allclose(pca.inverse_transform(Z, clients=SITES), X, atol=1e-5)
-    assert_array_equal(pca.fit_transform(X, clients=SITES), pca.transform(X, clients=SITES))
-
-
 def test_rows_of_no_site_have_shared_coordinates_only():
     X, _, _ = model(noise=0.1)
     pca = PersonalizedPCA(2, 3).fit(X, clients=SITES)
@@ -212,3 +199,17 @@ def test_rounds_of_sparse_weighted_and_single_precision_rows():
     weighted.refine(X, clients=SITES, sample_weight=weight, n_rounds=40)
     V, _ = best(X, weighted.components_, dict(weighted.local_components_), weight)
     assert sine(weighted.components_, V) < 1e-6
+
+
+def test_sites_that_came_later_are_left_and_rows_without_variance_or_noise_change_nothing():
+    X, old = wide(), SITES != "d"
+    pca = cut().fit(X[old], clients=SITES[old])
+    pca.adapt(X[~old], SITES[~old]).refine(X[old], clients=SITES[old])
+    for name in ("local_components_", "site_means_", "local_pvalues_", "needs_local_"):
+        assert sorted(getattr(pca, name)) == ["a", "b", "c"]
+    pca.partial_fit(X[~old], clients=SITES[~old])
+    assert pca.n_refinements_ == 0
+    for rows, tol in [(np.full((280, WIDE), 3.0), 1e-12), (wide(noise=0), 1e-7)]:
+        pca = cut().fit(rows, clients=SITES)
+        V = pca.components_.copy()
+        assert sine(pca.refine(rows, clients=SITES, n_rounds=2).components_, V) < tol

@@ -16,7 +16,6 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     NoiseAwareMerge,
-    PersonalizedPCA,
     RobustMerge,
     RobustSum,
     Subspace,
@@ -277,52 +276,6 @@ def test_suspects_that_a_plain_merge_fits_are_named_as_perhaps_honest():
     X, sites = rows_of_kinds([0] * 10 + [10, 10])
     pca = FederatedPCA(2, merge=RobustMerge()).fit(X, clients=sites)
     assert sorted(pca.suspects_) == [10, 11]
-
-
-def test_half_of_the_sites_are_no_minority():
-    rng = np.random.default_rng(3)
-    A, B = (rng.standard_normal((5, 40)) * np.array([[5, 4, 3, 2, 1.5]]).T for _ in range(2))
-    sites, scores = np.repeat(np.arange(20), 150), rng.standard_normal((3000, 5))
-    X = np.where(sites[:, None] < 10, scores @ A, scores @ B)
-    X += 0.3 * rng.standard_normal(X.shape)
-    with pytest.warns(UserWarning, match="10 of 20 sites are suspects"):
-        FederatedPCA(5, merge=RobustMerge()).fit(X, clients=sites)
-    with pytest.warns(UserWarning, match="do not differ by their noise alone"):
-        FederatedHeteroscedasticPCA(5, tol=1e-2, random_state=0).fit(X, clients=sites)
-
-
-def test_alike_sites_need_no_components_of_their_own():
-    X, sites = rows_of_kinds([0] * 8)
-    with pytest.warns(UserWarning, match="of 4 shared ones .* better for new rows"):
-        PersonalizedPCA(2, 2).fit(X, clients=sites)
-    rng = np.random.default_rng(1)
-    for site in range(8):  # one of its own for each
-        own = np.outer(rng.standard_normal(200), rng.standard_normal(20))
-        X[sites == site] += own
-    PersonalizedPCA(2, 1).fit(X, clients=sites)
-
-
-def test_what_clients_cut_is_estimated_and_refined():
-    # a direction that is the last at each of many sites is among the first of all
-    rng = np.random.default_rng(0)
-    X, sites = rng.standard_normal((2000, 400)), np.repeat(np.arange(10), 200)
-    for site in range(10):
-        X[sites == site, 20 + 14 * site : 34 + 14 * site] *= 3.0  # its own
-    X[:, :5] *= 2.5  # of all
-    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:5] ** 2
-
-    def held(pca):
-        return np.sum(((X - X.mean(axis=0)) @ pca.components_.T) ** 2) / s.sum()
-
-    with pytest.warns(UserWarning, match="clients have cut directions that others have") as caught:
-        pca = FederatedPCA(5).fit(X, clients=sites)
-    assert held(pca) < 0.99
-    assert "n_refinements=2" in str(caught[0].message)
-    refined = FederatedPCA(5, n_refinements=2).fit(X, clients=sites)
-    assert held(refined) > 0.999
-    X, sites = np.random.default_rng(0).standard_normal((2000, 400)), np.arange(2000) % 4
-    X[:, :3] *= 6  # of all: nothing was cut that is needed, and nobody is warned
-    FederatedPCA(3).fit(X, clients=sites)
 
 
 def test_sites_have_one_noise_where_bartletts_test_does_not_reject_it():

@@ -117,30 +117,6 @@ def test_a_row_far_in_a_direction_of_little_variance_is_found():
     assert_allclose(monitor.score_samples([learnt]), monitor.offset_, rtol=1e-6)
 
 
-OVER = """
-StreamingPCA(3)
-FederatedPCA(3)
-DistributedPCA(3)
-PCA(3)
-TruncatedSVD(3)
-SubspaceTracker(3)
-GROUSE(3, random_state=0)
-FederatedPCA(3, mechanism=AnalyzeGauss(float("inf"), 1e-3, 60.0), random_state=0)
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize(
-    ("code", "dtype"), [*((code, np.float64) for code in OVER), (OVER[0], "f4"), (OVER[5], "f4")]
-)
-def test_over_any_estimator(code, dtype):
-    X, Y = rows(800).astype(dtype), rows(400, seed=1).astype(dtype)
-    Y[::4, 3] += 15
-    monitor = SubspaceMonitor(made(code)).fit(X)
-    assert roc_auc_score(np.arange(400) % 4 == 0, -monitor.score_samples(Y)) > 0.98
-    for row, score in zip(Y[:3], monitor.score_samples(Y[:3]), strict=True):
-        assert_allclose(monitor.score_samples(row[None]), score, rtol=1e-3)
-
-
 def test_low_rank_constant_and_too_few_rows():
     X = np.random.default_rng(0).standard_normal((100, 2)) @ BASIS[:2] * 3 + 1e3
     for k in (2, 4):

@@ -221,12 +221,6 @@ def test_225_rows_at_epsilon_1_are_noise_and_useful_releases_do_not_warn(
         assert sum(hits) == 0 if useful else sum(hits) >= 2
 
 
-@every_mechanism
-def test_no_noise_and_no_rows_to_speak_of(kind):
-    assert not warned(fitted(kind(inf, 1e-5, 1.0)), power_law(30, 8, 0.0)[0])
-    assert warned(fitted(kind(1.0, 1e-5, 1.0, mean="fixed"), n_clients=1), np.zeros((30, 8)))
-
-
 @pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
 def test_the_warning_names_the_ratio_and_loses_no_result(kind):
     X, _ = power_law(225, 31, 0.3)

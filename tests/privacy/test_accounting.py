@@ -188,14 +188,6 @@ def test_the_cost_of_a_grid_beside_dp_accounting(variance, moved):
         assert theirs - 1e-4 <= stated <= theirs / (1 - 2 * _SLACK / variance)
 
 
-def test_the_cost_of_a_grid_beside_renyi_accounting():
-    """Many numbers: concentrated privacy of the same noise has a looser conversion."""
-    mu2 = DiscreteGaussian(bits=20).cost(2.0, 8.0, 100)
-    theirs = accountant("rdp").RdpAccountant()
-    theirs.compose(accountant("dp_event").ZCDpEvent(mu2 / 2))
-    assert 0.8 < epsilon_of(math.sqrt(mu2), 1e-5) / theirs.get_epsilon(1e-5) < 1
-
-
 @pytest.mark.parametrize("n_shares", [1, 7])
 @pytest.mark.parametrize("bits", [10, 20, 30])
 def test_the_noise_makes_up_for_what_the_grid_costs(bits, n_shares):

@@ -80,16 +80,6 @@ def test_no_noise_is_pca_of_the_clipped_rows(kind, trust, mean, center, containe
     assert_pca(model, *pca_by_hand(X, row_norm, about, mean, 3))
 
 
-@pytest.mark.parametrize("center", [True, False])
-def test_the_power_method_about_the_origin(center):
-    X = rows(mean=0.0)
-    model = model_of(FedPowerNoise(inf, 0.1, 1e3, mean="fixed"), 2, center=center).fit(X)
-    V = np.linalg.svd(X, full_matrices=False)[2][:2]
-    assert subspace_distance(model.components_, V) < 1e-7
-    assert_array_equal(model.mean_, 0)
-    assert model.subspace_.centered == center
-
-
 # noise of 1e-3 on sums of 300 rows and products of some hundreds
 LOSSY = PerfectChannel(dropout=np.random.default_rng(0).random((7, 5)) < 0.4)
 

@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from privacy_helpers import near_bounds
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
 
 from fedpca_sklearn import (
-    AnalyzeGauss,
-    FederatedPCA,
-    FederatedPowerPCA,
     FederatedScaler,
-    FedPowerNoise,
     PrivacyBudgetError,
     PrivacyLedger,
-    make_spiked,
-    subspace_distance,
 )
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyBoundWarning, ScalerNoise
 from fedpca_sklearn.privacy._gaussian import mu_of
@@ -149,32 +142,6 @@ def test_scales_of_columns_of_any_unit_and_level_are_found(trust, n_clients, see
     assert_allclose(scaler.inverse_transform(Z), X)
 
 
-def test_without_noise_only_cutting_is_left():
-    """Lengths are at least where 2 % of normal entries are beyond: what is cut has .97 of it."""
-    X = rows_of()
-    scaler = scaler_of(FREE, 3).fit(X)
-    assert (scaler.scale_ < X.std(axis=0) * (1 + 1e-9)).all()
-    assert (scaler.scale_ > 0.97 * X.std(axis=0)).all()
-    assert scaler.privacy_spent_.epsilon == inf
-    assert_array_equal(scaler_of(FREE, 7).fit(X).scale_.round(9), scaler.scale_.round(9))
-
-
-def test_one_scale_leaves_components_as_they_are():
-    X, _ = make_spiked(20_000, 30, spikes=[9.0, 4.0], random_state=0)
-    scaler = scaler_of(ScalerNoise(1.0, 1e-5, one_scale=True)).fit(7 * X + 100)
-    assert len(np.unique(scaler.scale_)) == 1
-    left = np.minimum(np.square(scaler.transform(7 * X + 100)).sum(axis=1) / 30, 1).mean()
-    assert abs(left - 0.8) < 0.1  # bins are half a doubling wide, and norms are told to .84 to 1.19
-
-
-def test_rows_of_equal_norms_are_hardly_shortened():
-    """By a norm of sqrt(1.25) times theirs at the least, up to the width of a bin."""
-    X = np.random.default_rng(0).standard_normal((20_000, 10))
-    X *= 7 / np.linalg.norm(X, axis=1, keepdims=True)
-    scaler = scaler_of(ScalerNoise(inf, 1e-5, one_scale=True)).fit(X)
-    assert 0.84 < scaler.scale_[0] * np.sqrt(10) / (7 * np.sqrt(1.25)) < 1.2
-
-
 @pytest.mark.parametrize("of", [sp.csr_array, np.float32])
 def test_sparse_and_float32_rows_are_as_dense_ones(of):
     dense = np.random.default_rng(0).poisson(0.5, (5000, 6)).astype(float)
@@ -206,26 +173,6 @@ def test_no_row_of_half_a_million_times_the_others_moves_a_scale():
 
 
 # ------------------------------------------------------------------------------ before a PCA
-
-
-@pytest.mark.parametrize("kind", [AnalyzeGauss, FedPowerNoise])
-def test_one_norm_for_all_clients_suits_what_is_scaled(kind):
-    """The error is that behind scales that are known exactly, up to a fifth and some noise."""
-    X, _ = make_spiked(40_000, 20, spikes=[16.0, 9.0], random_state=0)
-    V = np.linalg.eigh(np.corrcoef(X.T))[1][:, :-3:-1].T
-    rows = X * 10.0 ** np.linspace(-2, 3, 20) + 300
-    noise = kind(2.0, 1e-6, math.sqrt(20), center=0.0, trust="sum")
-    options = {"mechanism": noise, "n_clients": 4, "random_state": 0}
-    if kind is FedPowerNoise:
-        pca = FederatedPowerPCA(2, n_rounds=6, **options)
-    else:
-        pca = FederatedPCA(2, **options)
-    errors = [
-        subspace_distance(make_pipeline(scaler, clone(pca)).fit(rows)[-1].components_, V)
-        for scaler in (scaler_of(ScalerNoise(2.0, 1e-6, trust="sum"), 4), FederatedScaler())
-    ]
-    assert errors[0] < 1.2 * errors[1] + 0.03
-    assert errors[1] < 0.2
 
 
 @pytest.mark.parametrize(("trust", "factor"), [("client", 2), ("sum", 1)])

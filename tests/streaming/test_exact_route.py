@@ -328,14 +328,6 @@ def refined(X):
     return in_batches(X).refine(X)
 
 
-def test_a_pass_brings_a_tenth_of_the_excess_and_the_bound_holds(X, refined):
-    model = in_batches(X)
-    assert excess(refined, X) < excess(model, X) / 10
-    model.refine(X)
-    assert_bounded(model, X, RANK)
-    assert_bounded(model.refine(X, n_rounds=3), X, RANK, 1e-4)
-
-
 def test_rows_may_come_in_any_way(X, refined, tmp_path):
     da = pytest.importorskip("dask.array")
     np.save(tmp_path / "rows.npy", X)

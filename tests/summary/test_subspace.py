@@ -350,17 +350,6 @@ def test_rows_that_use_few_columns_equal_dense_rows(sizes, weighted, center, for
     assert Subspace.from_bytes(found.to_bytes()).n_features == 2000
 
 
-@pytest.mark.parametrize("model", [{"scale": True}, {"partial_out": 0}])
-def test_entries_stored_twice_are_left_as_they_are_by_scaled_fits(model):
-    """joblib hands large rows to its workers as read-only memory maps."""
-    X = sp.random(30, 300, density=0.1, random_state=0, format="csr")
-    twice = with_entries_in_parts(X, np.random.default_rng(0))
-    for array in arrays_of(twice):
-        array.flags.writeable = False
-    found, want = (StreamingPCA(2, **model).fit(rows).explained_variance_ for rows in (twice, X))
-    assert_allclose(found, want, rtol=1e-9)
-
-
 # -------------------------------------------------------------------------- degenerate rows
 
 

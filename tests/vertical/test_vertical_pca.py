@@ -15,10 +15,7 @@ from rounds_helpers import examples, seeds
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
-    FadingChannel,
-    GaussianChannel,
     LeftVectorMerge,
-    PerfectChannel,
     PowerRounds,
     VerticalFederatedPCA,
     VFedPCA,
@@ -192,28 +189,6 @@ def test_difficult_columns_have_valid_components_which_exact_methods_share_with_
             some = slice(min(r, rank))
             assert_allclose(model.singular_values_[some] / size, s[some], atol=1e-8 * s[0])
             assert sine(model.components_[some], V[some]) < 1e-8
-
-
-# ---------------------------------------------------------------------------------- channels
-
-
-CHANNELS = {
-    "fading": FadingChannel(1e-3, max_power=5, max_delay=3),
-    "pilots": FadingChannel(1e-3, pilot_std=0.1, max_power=20, max_delay=3, padding=1),
-    "dropout": GaussianChannel(1e-3, dropout=0.3),
-    "schedule": PerfectChannel(dropout=[[0, 1, 0], [1, 0, 0], [1, 1, 1]]),
-}
-
-
-@pytest.mark.parametrize("name", CHANNELS)
-def test_channels_that_lose_messages_give_a_valid_result(name):
-    X, options = alike(), {"channel": CHANNELS[name], "n_rounds": 15}
-    model = vertical(2, "power", feature_groups=3, **options).fit(X)
-    assert_valid(model, X)
-    assert sine(model.components_[:1], leading(X).components_) < 0.2
-    assert model.n_iter_ <= 15
-    up = [row["messages_up"] for row in model.communication_.table[: model.n_iter_]]
-    assert min(up) < 3
 
 
 # ----------------------------------------------------------------------------------- scikit-learn

@@ -172,22 +172,6 @@ def end(r, p=4):
     return [p * (r * r + 1), p * (r * r + 60 * r), 0]
 
 
-@pytest.mark.parametrize(("r", "n_rounds", "p"), [(1, 1, 2), (1, 3, 4), (3, 2, 5)])
-def test_floats_of_vfedpca(r, n_rounds, p):
-    model = vertical(r, feature_groups=p, n_rounds=n_rounds).fit(rows())
-    groups = model.feature_groups_  # of a number contiguous, and nearly equal
-    assert_array_equal(np.concatenate(groups), np.arange(8))
-    assert {len(g) for g in groups} <= {8 // p, -(-8 // p)}
-    assert floats(model) == [p * 61] * (r * n_rounds) + end(r, p)
-    assert floats(model, "down") == [p * 60] * (r * n_rounds) + [0, p * r * r, p * r * r]
-    assert model.communication_.floats_pooled == 480
-    assert model.communication_.bytes_up == 8 * model.communication_.floats_up
-    model.set_params(topology="complete").fit(rows())
-    assert floats(model) == [p * (p - 1) * 61] * (r * n_rounds) + end(r, p)
-    busiest = [row["floats_busiest"] for row in model.communication_.table[:-3]]
-    assert busiest == [(p - 1) * 61] * (r * n_rounds)
-
-
 @pytest.mark.parametrize(
     ("topology", "edges", "diameter"), [("ring", 5, 2), ("star", 4, 2), (path(5), 4, 4)], ids=str
 )
