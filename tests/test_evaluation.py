@@ -134,6 +134,23 @@ def test_missing_entries_are_measured_by_the_full_rows():
     assert_allclose(stream.prequential_errors[-1], rest / (150 * 15), rtol=1e-9)
 
 
+def test_sparse_rows_and_single_precision_reach_the_estimator():
+    X = make_power_law(200, 15, random_state=0).astype(np.float32)
+    X[np.abs(X) < 0.1] = 0
+    seen = []
+
+    class Watching(StreamingPCA):
+        def partial_fit(self, X, y=None, sample_weight=None):
+            seen.append((sp.issparse(X), X.dtype))
+            return super().partial_fit(X)
+
+    dense, sparse = (evaluate_stream(Watching(3), A) for A in (X, sp.csr_array(X)))
+    assert set(seen) == {(False, np.dtype(np.float32)), (True, np.dtype(np.float32))}
+    assert_allclose(sparse.errors, dense.errors, rtol=1e-4)
+    V, mean = (a.astype(float) for a in (Watching(3).fit(X).components_, X.mean(axis=0)))
+    assert_allclose(dense.errors[-1], left(X.astype(float), V, mean) / 200, rtol=1e-4)
+
+
 # --------------------------------------------------------------------------- distances and errors
 
 EPS = np.finfo(np.float64).eps

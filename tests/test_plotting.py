@@ -52,6 +52,15 @@ def texts_of(display):
 # ------------------------------------------------------------------------------ all displays
 
 
+@pytest.mark.parametrize("display", [ScreeDisplay, CommunicationDisplay])
+def test_axes_can_be_shared_and_ticks_are_counts(display):
+    first = display.from_estimator(FederatedPCA(2).fit(X), color="red")
+    again = display.from_estimator(FederatedPCA(3).fit(X), ax=first.ax_, name="other")
+    assert (again.ax_, again.figure_) == (first.ax_, first.figure_)
+    assert (first.line_.get_color(), again.line_.get_label()) == ("red", "other")
+    assert_array_equal(first.ax_.get_xticks(), np.round(first.ax_.get_xticks()))
+
+
 STREAM = StreamEvaluation(
     n_samples=np.array([10, 20, 30]),
     ranks=np.array([1, 2, 2]),

@@ -20,6 +20,7 @@ from sklearn.decomposition import PCA
 
 from fedpca_sklearn import FederatedPowerPCA, StreamingPCA, make_power_law
 from fedpca_sklearn._kernels import row_moments, rows, scatter
+from fedpca_sklearn._kernels.linalg import largest_left
 from fedpca_sklearn._kernels.rows import (
     columns_about,
     coordinates_and_norms,
@@ -285,6 +286,20 @@ def test_tiny_weights_of_large_rows_do_not_move_the_mean(alpha):
     X = (power_law(20_000, 40, alpha) + 3) * F4.type(1e15)
     w = np.full(len(X), 1e-66)
     assert_leads(StreamingPCA(8).fit(X, sample_weight=w), X, 8, w, rtol=1e-4)
+
+
+def test_what_is_left_is_at_most_what_the_leading_pairs_say():
+    X = make_power_law(2_000, 80, alpha=1.5, random_state=0)
+    G, _ = oracle(X)
+    lam, W = (found[..., ::-1] for found in np.linalg.eigh(G))
+    for part in (X[:30], X[::50], X):
+        U = np.linalg.svd(part - part.mean(axis=0), full_matrices=False)[2][:4]
+        P = np.eye(80) - U.T @ U
+        left = np.linalg.norm(P @ G @ P, 2)
+        for count in (5, 10, 20):
+            bound = largest_left(lam[:count], W[:, :count], U)
+            assert left <= bound * (1 + 1e-12)
+            assert bound <= left + lam[count - 1] * (1 + 1e-12)
 
 
 def tries(X, count, V=None, s=()):
