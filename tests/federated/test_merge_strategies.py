@@ -54,21 +54,6 @@ def summaries(n=7, d=300, k=6, dtype=np.float64):
     return X, [Subspace.from_rows(rows, k) for rows in np.array_split(X, n)]
 
 
-@pytest.mark.parametrize("strategy", [Plain(), PlainTree(), SubspaceMerge(), ProjectionAverage()])
-def test_the_result_has_the_names_of_the_columns_also_without_rows(strategy):
-    _, parts = summaries(d=9)
-    names = [f"column {i}" for i in range(9)]
-    parts[2] = parts[2]._named(names)
-    assert list(strategy.merge(parts, 2).feature_names) == names
-    CALLS.clear()
-    empty = Subspace.empty(9, dtype=np.float32)
-    result = strategy.merge([empty, empty._named(names), empty], 2)
-    assert not CALLS
-    assert (result.n_components, result.n_features, result.n_samples) == (0, 9, 0)
-    assert result.components.dtype == np.float32
-    assert list(result.feature_names) == names
-
-
 E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
 BAD = [
     (([],), {}, "at least one Subspace"),

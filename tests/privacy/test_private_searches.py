@@ -169,16 +169,6 @@ def test_without_noise_components_are_those_of_rows_clipped_to_what_was_found(ki
     assert model.subspace_.privacy.row_norm == terms.row_norm
 
 
-def test_each_client_has_its_own():
-    X = spiked_rows(4000, 10, mean=50.0)[0]
-    X[:2000] *= 10.0
-    model = model_of(searching(2.0), 2, n_clients=2).fit(X)
-    long, short = (model.summaries_[label].privacy.row_norm for label in (0, 1))
-    assert 5 < long / short < 20
-    assert model.subspace_.privacy.row_norm == long
-    assert_allclose(model.privacy_spent_.epsilon, 2.0, rtol=1e-9)
-
-
 @pytest.mark.parametrize("center", [None, "private"])
 def test_sparse_rows_are_searched_as_dense_ones(center):
     X = rng().poisson(0.3, (500, 12)).astype(float)
