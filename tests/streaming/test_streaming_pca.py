@@ -433,25 +433,6 @@ def test_sapca_with_canonical_vectors_is_algorithm_3(X, b, alpha, beta, start):
     assert len(centred.rank_history_) == len(ranks) - 1
 
 
-def test_the_next_direction_of_a_block_is_found_sooner_than_from_a_canonical_vector():
-    X = make_power_law(400, 60, alpha=1.0, random_state=0)
-    errors = {}
-    for growth in "next", "canonical":
-        pca = paper(1, 50, rank_rule=ContributionBounds(0.0, 0.1, growth=growth)).fit(X)
-        D = X - X @ pca.components_.T @ pca.components_
-        errors[growth] = np.sum(D**2), pca.n_components_
-    assert errors["next"][1] == errors["canonical"][1]
-    assert errors["next"][0] < errors["canonical"][0]
-    # rows that span no further direction let only canonical vectors grow
-    two = CASES["two directions"][0]
-    assert_array_equal(
-        paper(2, 20, rank_rule=ContributionBounds()).fit(two).rank_history_, [2] * 10
-    )
-    axes = WHITE[:90, :3] @ np.eye(3, 5)  # an axis in the span is passed over
-    V = paper(1, 30, rank_rule=canonical(0.0, 0.1)).fit(axes).components_
-    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
-
-
 def test_a_summary_with_a_canonical_vector_can_be_sent_and_goes_on():
     X = make_power_law(400, 60, alpha=0.5, random_state=0)
     pca = paper(3, 50, rank_rule=canonical(0.0, 0.05)).fit(X[:200])
