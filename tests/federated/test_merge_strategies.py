@@ -12,6 +12,7 @@ from helpers import as_dense, unlike_sites
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     ContributionBounds,
@@ -44,6 +45,17 @@ class PlainTree(Plain):
         self.fan_in = fan_in
 
 
+class ByHalves(MergeStrategy):
+    """Merges in two steps of its own."""
+
+    def directions_kept(self, subspaces, n_components):
+        return 4 * n_components
+
+    def _merge(self, parts, n_components, kept):
+        halves = [parts[::2], parts[1::2] or parts[:1]]
+        return merge_subspaces([merge_subspaces(half, kept) for half in halves], n_components)
+
+
 @pytest.fixture(autouse=True)
 def no_calls():
     CALLS.clear()
@@ -52,6 +64,53 @@ def no_calls():
 def summaries(n=7, d=300, k=6, dtype=np.float64):
     X = make_power_law(700, d, alpha=1.0, random_state=0).astype(dtype)
     return X, [Subspace.from_rows(rows, k) for rows in np.array_split(X, n)]
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(2), PlainTree(3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_parts_hold_rows_in_double_precision(strategy, dtype):
+    _, parts = summaries(dtype=dtype)
+    empty = Subspace.empty(300, dtype=dtype)
+    given_ = [empty, *parts[:3], empty, empty, *parts[3:]]
+    result = strategy.merge(given_, 4, between=5)
+    assert CALLS
+    for of_call, _, _ in CALLS:
+        assert of_call
+        assert all(part.n_samples > 0 for part in of_call)
+        assert {part.components.dtype for part in of_call} == {np.dtype(np.float64)}
+    assert result.components.dtype == dtype
+    assert_allclose(result.n_samples, 700)
+    want = SubspaceMerge(fan_in=strategy.fan_in).merge(given_, 4, between=5)
+    assert result.to_bytes() == want.to_bytes()
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(), SubspaceMerge(), ProjectionAverage()])
+def test_the_result_has_the_names_of_the_columns_also_without_rows(strategy):
+    _, parts = summaries(d=9)
+    names = [f"column {i}" for i in range(9)]
+    parts[2] = parts[2]._named(names)
+    assert list(strategy.merge(parts, 2).feature_names) == names
+    CALLS.clear()
+    empty = Subspace.empty(9, dtype=np.float32)
+    result = strategy.merge([empty, empty._named(names), empty], 2)
+    assert not CALLS
+    assert (result.n_components, result.n_features, result.n_samples) == (0, 9, 0)
+    assert result.components.dtype == np.float32
+    assert list(result.feature_names) == names
+
+
+def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
+    _, parts = summaries()
+    PlainTree(fan_in=4).merge(parts, 2, between=5)
+    PlainTree(fan_in=4).merge(parts, 2)
+    kept = [(n, kept) for _, n, kept in CALLS]
+    assert kept == [(5, 5), (5, 5), (2, 5), (2, 2), (2, 2), (2, 2)]
+    X, parts = summaries(k=None)
+    found = ByHalves().merge(parts, 5)
+    assert found.n_components == 5
+    want = PCA(5, svd_solver="full").fit(X)
+    assert subspace_distance(found.components[:1], want.components_[:1]) < 0.05
+    assert FederatedPCA.from_subspaces(parts, 5, merge=ByHalves()).subspace_.n_components == 20
 
 
 E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
