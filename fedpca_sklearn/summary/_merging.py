@@ -28,6 +28,8 @@ from ._updating import unit_of, was_truncated
 # Directions that are stacked at once: so many for each feature, and so many at least.
 _ROWS_PER_FEATURE = 4
 _ROWS_AT_ONCE = 1024
+# Order above which merges in steps are faster than one, and so many times the directions of a part.
+_STEPS_FROM, _WIDTHS = 1400, 32
 
 
 def tighter_fraction(fraction: float) -> float:
@@ -328,8 +330,10 @@ def _in_steps(subspaces: list[Subspace], n_components: int | float | None, metho
         between = directions_between(subspaces, n_components)
         if is_integer(between):
             between *= 2  # a third of the time more, and errors six times smaller
-        while _order(subspaces) > EXACT_ORDER and len(subspaces) > 4:
+        while len(subspaces) > 4:
             widest = max(s.n_components + 1 for s in subspaces)
+            if _order(subspaces) <= max(_STEPS_FROM, _WIDTHS * widest):
+                break
             groups = _groups(subspaces, max(EXACT_ORDER // 2, 4 * widest))
             subspaces = [_merged(group, between, method) for group in groups]
     return _merged(subspaces, n_components, method)
