@@ -315,7 +315,7 @@ def search_batch(
     return mask, columns
 
 
-def search_beside(
+def search_first(
     Z: np.ndarray, V: np.ndarray, outliers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Outliers of the first batch, and the thresholds of its columns, by the other entries.

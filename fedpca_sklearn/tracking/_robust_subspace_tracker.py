@@ -32,7 +32,7 @@ from ._outliers import (
     remembered,
     rows_outlying,
     search_batch,
-    search_beside,
+    search_first,
     search_rows,
     start_of_support,
     unused,
@@ -54,10 +54,10 @@ _FEW = 0.01
 # noise the largest singular value, squared, of what is left then is.
 _MUCH = 0.05
 _STRUCTURE = 2.0
-# Deviations from which on an entry of the first rows is an outlier, by AltProj and beside factors:
+# Deviations from which on an entry of the first rows is an outlier, by AltProj and of few factors:
 # fewer than of other rows, as a noisy entry that is left out costs little, and a faint outlier that
 # is not spoils the subspace. How often factors are fitted to the others, and the most of them.
-_START, _BESIDE, _FITS, _FACTORS = 4.0, 2.0, 4, 4
+_START, _TRIMMED, _FITS, _FACTORS = 4.0, 2.0, 4, 4
 # A factor more lowers what is left by as much. Factors are enough where they leave at most so many
 # times what the low-rank part by AltProj does, and of no more columns twice the deviation or half
 # of it. A column with more outliers has none.
@@ -318,7 +318,7 @@ class RobustSubspaceTracker(STMissTracker):
         low_rank = without_sparse_part(Y - state.mean, k, _START)[0]
         if self._support.threshold == "auto":
             enough = _HARDLY_LESS * _noise(Y - state.mean - low_rank)
-            if found := beside_factors(Y, k + self.center, enough):
+            if found := factors_and_outliers(Y, k + self.center, enough):
                 fit, outliers = found
                 if self.center:
                     state = replace(state, mean=fit.mean(axis=0))
@@ -352,8 +352,8 @@ class RobustSubspaceTracker(STMissTracker):
         if support.threshold != "auto":
             mask, columns = support._outliers(Z, V)
         elif columns is None:
-            if state.outliers is not None and not state.n_rows:  # beside one factor
-                mask, columns = search_beside(Z, V, state.outliers)
+            if state.outliers is not None and not state.n_rows:  # of few factors
+                mask, columns = search_first(Z, V, state.outliers)
             else:
                 start = start_of_support(Z, V, support.xi)
                 mask, columns = search_batch(Z, V, start, self._by_altproj and not state.n_rows)
@@ -414,7 +414,9 @@ class Factors(NamedTuple):
         return cls(basis, fit, rest, _noise(rest))
 
 
-def beside_factors(Y: np.ndarray, most: int, enough: float) -> tuple[np.ndarray, np.ndarray] | None:
+def factors_and_outliers(
+    Y: np.ndarray, most: int, enough: float
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Low-rank part of rows by as many factors as lower the median of what is left, and outliers.
 
     An object that stays for nearly half of the rows in some of the columns is like a factor to
@@ -435,7 +437,7 @@ def beside_factors(Y: np.ndarray, most: int, enough: float) -> tuple[np.ndarray,
     noise_alone = (np.sqrt(n) + np.sqrt(d)) ** 2 / (n * d)  # share of its leading direction
     lower = _LOWER * np.sqrt(max(1 - noise_alone, 0.0))
     while len(found.basis) < min(most, _FACTORS, n // 10, d // 10) and found.noise > 0:
-        bound = _BESIDE * found.noise
+        bound = _TRIMMED * found.noise
         near = found.fit + np.clip(np.nan_to_num(found.rest), -bound, bound)
         basis, _ = linalg.top_of_rows(near, len(found.basis) + 1)
         more = Factors.of(Y, basis, near @ basis.T @ basis)
@@ -456,7 +458,7 @@ def _noise(rest: np.ndarray) -> float:
 
 
 def _outliers(rest: np.ndarray, noise: float) -> np.ndarray:
-    found = np.abs(rest) > _BESIDE * noise
+    found = np.abs(rest) > _TRIMMED * noise
     found[:, found.sum(axis=0) > _ALL * (~np.isnan(rest)).sum(axis=0)] = False
     return found
 
