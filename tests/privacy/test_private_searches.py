@@ -442,3 +442,13 @@ def test_of_noise_alone_seldom_a_component_is_above_it():
         model.set_params(random_state=run).fit(X).n_components_above_noise_ for run in range(40)
     ]
     assert sum(n > 0 for n in above) <= 6
+
+
+def test_each_client_has_its_own():
+    X = spiked_rows(4000, 10, mean=50.0)[0]
+    X[:2000] *= 10.0
+    model = model_of(searching(2.0), 2, n_clients=2).fit(X)
+    long, short = (model.summaries_[label].privacy.row_norm for label in (0, 1))
+    assert 5 < long / short < 20
+    assert model.subspace_.privacy.row_norm == long
+    assert_allclose(model.privacy_spent_.epsilon, 2.0, rtol=1e-9)

@@ -16,7 +16,7 @@ from scipy.stats import ortho_group
 from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
-from fedpca_sklearn.streaming._forgetting import bound
+from fedpca_sklearn.streaming._forgetting import EMPTY, bound
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
@@ -323,3 +323,12 @@ def test_averaged_steps_of_oja_weigh_the_rows_before_a_batch_by_their_number(siz
         Q = np.linalg.qr((Q + steps / sizes[:, None]).T)[0].T
     oja = OjaPCA(2, batch_size=size, center=False, init=np.eye(2, 4)).fit(X)
     assert sine(oja.components_, Q) < 1e-8
+
+
+def test_the_residual_of_noise_is_that_of_its_row_however_many_numbers_are_fitted():
+    z = np.random.default_rng(0).standard_normal((4000, 12))
+    squares = np.sum(z**2, axis=1)
+    for k in (0, 3, 9):
+        left = np.sum(z[:, k:] ** 2, axis=1)
+        found = [EMPTY.after(*each, 12, 13, k)[1].least for each in zip(left, squares, strict=True)]
+        assert_allclose(np.mean(found), 1, atol=0.02)

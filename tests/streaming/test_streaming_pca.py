@@ -541,3 +541,22 @@ def test_a_summary_that_would_not_be_read_cannot_be_assigned(code):
             setattr(model, name, getattr(model, name))
     model.components_ = -before  # is what transform reads
     assert_array_equal(model.transform(X), -clone(model).fit(X).transform(X))
+
+
+def test_the_next_direction_of_a_block_is_found_sooner_than_from_a_canonical_vector():
+    X = make_power_law(400, 60, alpha=1.0, random_state=0)
+    errors = {}
+    for growth in "next", "canonical":
+        pca = paper(1, 50, rank_rule=ContributionBounds(0.0, 0.1, growth=growth)).fit(X)
+        D = X - X @ pca.components_.T @ pca.components_
+        errors[growth] = np.sum(D**2), pca.n_components_
+    assert errors["next"][1] == errors["canonical"][1]
+    assert errors["next"][0] < errors["canonical"][0]
+    # rows that span no further direction let only canonical vectors grow
+    two = CASES["two directions"][0]
+    assert_array_equal(
+        paper(2, 20, rank_rule=ContributionBounds()).fit(two).rank_history_, [2] * 10
+    )
+    axes = WHITE[:90, :3] @ np.eye(3, 5)  # an axis in the span is passed over
+    V = paper(1, 30, rank_rule=canonical(0.0, 0.1)).fit(axes).components_
+    assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
