@@ -245,10 +245,6 @@ _LOWEST = 3.0
 _STEPS = 12
 _EXCESS = 3.0
 _MORE, _CERTAIN, _FEW = 8.0, 8.0, 4.0
-# Deviations, by the quartile, up to which a row or a column is still, and share of outliers from
-# which on what the subspace explains in such is counted.
-_STILL = 2.0
-_SOME = 0.01
 
 
 class Search(NamedTuple):
@@ -329,25 +325,6 @@ def search_first(
     columns = thresholds_of_columns(kept - fit, kept - fit, fit)
     mask, *_ = support(Z, V, C, columns, lower=True)
     return mask, columns
-
-
-def absorbed(mask: np.ndarray, Z: np.ndarray, V: np.ndarray, columns: np.ndarray) -> float:
-    """Entries that the subspace explains, in rows and columns that are still for the most.
-
-    Over the number of outliers, 0 where these are few. A component of all rows or of all columns
-    has none; an object that stays for a while has.
-    """
-    kept = np.where(mask, np.nan, Z)
-    R = kept - coordinates(kept, V)[0] @ V
-    noise = np.where(np.isfinite(columns) & (columns > 0), columns, np.inf) / OUTLIER_DEVIATIONS
-    z = Z / noise
-    of_columns = deviations(z, QUARTILE, axis=0)
-    z[:, of_columns == 0] = np.nan
-    of_rows = deviations(z, QUARTILE, axis=1)
-    still = np.multiply.outer(of_rows <= _STILL, of_columns <= _STILL)
-    found = still & (np.abs(z) > _LOWEST) & (np.abs(R) < np.abs(Z) / 2)
-    some = mask.sum() > _SOME * np.sum(~np.isnan(Z))
-    return float(found.sum() / mask.sum()) if some else 0.0
 
 
 def thresholds_of_columns(

@@ -20,7 +20,6 @@ from ._outliers import (
     MEDIAN,
     QUARTILE,
     Search,
-    absorbed,
     decompose,
     deviations,
     fits,
@@ -57,13 +56,14 @@ _STRUCTURE = 2.0
 # Deviations from which on an entry of the first rows is an outlier, by AltProj and of few factors:
 # fewer than of other rows, as a noisy entry that is left out costs little, and a faint outlier that
 # is not spoils the subspace. How often factors are fitted to the others, and the most of them.
-_START, _TRIMMED, _FITS, _FACTORS = 4.0, 2.0, 4, 4
-# A factor more lowers what is left by as much. Factors are enough where they leave at most so many
-# times what the low-rank part by AltProj does, and of no more columns twice the deviation or half
-# of it. A column with more outliers has none.
-_LOWER, _HARDLY_LESS, _UNLIKE, _ALL = 0.95, 1.2, 0.1, 0.7
-# Warn where components explain so many still entries of the first rows, over its outliers.
-_ABSORBED = 0.2
+_START, _TRIMMED, _FITS, _FACTORS = 4.0, 2.0, 4, 6
+# A factor more lowers the columns' deviations by as much. Factors are enough where they leave at
+# most so many times what the low-rank part by AltProj does, and of no more columns twice the
+# deviation or half of it. A column with more outliers has none.
+_LOWER, _HARDLY_LESS, _UNLIKE, _ALL = 0.95, 1.2, 0.2, 0.7
+# Warn where so many features have outliers in more than a third of the first rows, if these are so
+# many that outliers anywhere do not come to this by chance.
+_NEAR_HALF, _FEATURES, _FIRST_ROWS = 1 / 3, 0.02, 50
 # Share of the squares about the origin of half of the columns from which on the subspace says
 # nothing of the rows.
 _MOST = 0.75
@@ -176,13 +176,15 @@ def _warn_of_full(
         )
 
 
-def _warn_of_absorbed(share: float) -> None:
-    if share > _ABSORBED:
+def _warn_near_half(mask: np.ndarray, Z: np.ndarray) -> None:
+    """Warn of first rows in which several features are outlying nearly as often as not."""
+    rows = np.maximum((~np.isnan(Z)).sum(axis=0), 1)
+    share = np.mean(mask.sum(axis=0) > _NEAR_HALF * rows)
+    if len(Z) >= _FIRST_ROWS and share > _FEATURES:
         _warn(
-            "Components of the first rows explain entries of few rows in features that are still "
-            "otherwise. What stays where it is for a while, as an object in a film, is taken for a "
-            "component: fit rows without it first, or take the median of each feature where "
-            "nothing else moves."
+            f"More than a third of the first {len(Z)} rows are outliers in {share:.0%} of the "
+            "features: near a half it cannot be told which entries are the outliers, as of an "
+            "object that stays where it is in a film. Fit rows without them first."
         )
 
 
@@ -247,8 +249,8 @@ class RobustSubspaceTracker(STMissTracker):
     UserWarning
         As by `SubspaceTracker`; of a batch without outliers, though what the subspace leaves of it
         is no noise, and of one with so many that what is left of its rows does not determine their
-        coordinates; of a first batch in which components explain entries of few rows, in features
-        that are still otherwise, as what stays for a while may be an object.
+        coordinates; of a first batch in which more than a third of the rows are outliers in some of
+        the features, as an object makes that stays where it is in a film.
 
     See Also
     --------
@@ -318,7 +320,7 @@ class RobustSubspaceTracker(STMissTracker):
         low_rank = without_sparse_part(Y - state.mean, k, _START)[0]
         if self._support.threshold == "auto":
             enough = _HARDLY_LESS * _noise(Y - state.mean - low_rank)
-            if found := factors_and_outliers(Y, k + self.center, enough):
+            if found := factors_and_outliers(Y, enough):
                 fit, outliers = found
                 if self.center:
                     state = replace(state, mean=fit.mean(axis=0))
@@ -358,7 +360,7 @@ class RobustSubspaceTracker(STMissTracker):
                 start = start_of_support(Z, V, support.xi)
                 mask, columns = search_batch(Z, V, start, self._by_altproj and not state.n_rows)
             if full:
-                _warn_of_absorbed(absorbed(mask, Z, V, columns))
+                _warn_near_half(mask, Z)
         else:
             found = search_rows(Z, V, support.xi, columns)
             if not full:
@@ -394,12 +396,13 @@ class RobustSubspaceTracker(STMissTracker):
 
 
 class Factors(NamedTuple):
-    """Orthonormal factors of rows, their fit, what it leaves, and the robust deviation of that."""
+    """Orthonormal factors of rows, their fit, what it leaves, and robust deviations of that."""
 
     basis: np.ndarray
     fit: np.ndarray
     rest: np.ndarray
     noise: float
+    of_columns: np.ndarray
 
     @classmethod
     def of(cls, Y: np.ndarray, basis: np.ndarray, fit: np.ndarray) -> Factors:
@@ -411,20 +414,29 @@ class Factors(NamedTuple):
             basis = np.linalg.qr(coordinates(kept.T, by_rows.T)[0])[0].T
             fit = coordinates(kept, basis)[0] @ basis
             rest = Y - fit
-        return cls(basis, fit, rest, _noise(rest))
+        return cls(basis, fit, rest, _noise(rest), deviations(rest, QUARTILE, axis=0))
+
+    def hardly_lower(self, before: Factors) -> bool:
+        """Whether most columns' deviations are not lower than with a factor less, but for noise.
+
+        Those of columns without any do not count.
+        """
+        n, d = self.rest.shape
+        noise_alone = (np.sqrt(n) + np.sqrt(d)) ** 2 / (n * d)  # share of its leading direction
+        some = (self.of_columns > 0) & (before.of_columns > 0)
+        ratio = np.log(self.of_columns[some] / before.of_columns[some])
+        return not some.any() or np.mean(ratio) > np.log(_LOWER) + np.log1p(-noise_alone) / 2
 
 
-def factors_and_outliers(
-    Y: np.ndarray, most: int, enough: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Low-rank part of rows by as many factors as lower the median of what is left, and outliers.
+def factors_and_outliers(Y: np.ndarray, enough: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Low-rank part of rows by as many factors as lower the columns' deviations, and outliers.
 
     An object that stays for nearly half of the rows in some of the columns is like a factor to
-    least squares, but not to the median over all entries. The first factor has each row's number
-    and each column's by a weighted median of ratios, which least absolute deviations demand; a
-    further one is the leading direction of what is left, cut at few deviations. All are then fitted
-    to the other entries. None where more than ``enough`` is left by at most ``most`` of them, or
-    not about the same in all columns, or nothing.
+    least squares, but not to quantiles of a column's entries. The first factor has each row's
+    number and each column's by a weighted median of ratios, which least absolute deviations demand;
+    a further one is the leading direction of what is left, cut at few deviations. All are then
+    fitted to the other entries. There may be more of them than components are wanted. None where
+    they leave more than ``enough``, or not about the same in all columns, or nothing.
     """
     n, d = Y.shape
     v = robust_mean(Y)
@@ -434,19 +446,16 @@ def factors_and_outliers(
     if not size > 0:
         return None
     found = Factors.of(Y, v[None] / size, np.outer(c, v))
-    noise_alone = (np.sqrt(n) + np.sqrt(d)) ** 2 / (n * d)  # share of its leading direction
-    lower = _LOWER * np.sqrt(max(1 - noise_alone, 0.0))
-    while len(found.basis) < min(most, _FACTORS, n // 10, d // 10) and found.noise > 0:
+    while len(found.basis) < min(_FACTORS, n // 10, d // 10) and found.noise > 0:
         bound = _TRIMMED * found.noise
         near = found.fit + np.clip(np.nan_to_num(found.rest), -bound, bound)
         basis, _ = linalg.top_of_rows(near, len(found.basis) + 1)
         more = Factors.of(Y, basis, near @ basis.T @ basis)
-        if more.noise > lower * found.noise:
+        if more.hardly_lower(found):
             break
         found = more
     noise = found.noise
-    of_columns = deviations(found.rest, QUARTILE, axis=0)
-    unlike = (of_columns > 2 * noise) | (of_columns < noise / 2)
+    unlike = (found.of_columns > 2 * noise) | (found.of_columns < noise / 2)
     negligible = noise <= LEAST * np.sqrt(np.mean(found.fit**2))
     if negligible or noise > enough or unlike.mean() > _UNLIKE:
         return None
