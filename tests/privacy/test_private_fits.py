@@ -34,6 +34,9 @@ from fedpca_sklearn import (
     FedPowerNoise,
     GaussianChannel,
     PerfectChannel,
+    ProjectionAverage,
+    StreamingModSuLQ,
+    SubspaceMerge,
     privacy,
     subspace_distance,
 )
@@ -80,7 +83,49 @@ def test_no_noise_is_pca_of_the_clipped_rows(kind, trust, mean, center, containe
     assert_pca(model, *pca_by_hand(X, row_norm, about, mean, 3))
 
 
-# noise of 1e-3 on sums of 300 rows and products of some hundreds
+@pytest.mark.parametrize("kind", [AnalyzeGauss, StreamingModSuLQ])
+@pytest.mark.parametrize("n_clients", [1, 2])
+def test_few_directions_of_many_features(kind, n_clients):
+    """More than are kept: rows of rank 6 are found among 400 features."""
+    X = rows(80, 6) @ np.linalg.qr(np.random.default_rng(1).standard_normal((400, 6)))[0].T
+    model = model_of(kind(inf, 1e-5, 4.0), n_clients=n_clients).fit(X)
+    assert_pca(model, *pca_by_hand(X, 4.0, None, "private", 3))
+
+
+@pytest.mark.parametrize("merge", [SubspaceMerge(fan_in=2), ProjectionAverage(4)])
+def test_merge_strategies_take_private_summaries(merge):
+    X, mechanism = rows(), AnalyzeGauss(inf, 1e-5, 1e3)
+    plain = FederatedPCA(2, merge=merge, n_clients=4).fit(X)
+    model = clone(plain).set_params(mechanism=mechanism).fit(X)
+    assert_allclose(model.explained_variance_, plain.explained_variance_, rtol=1e-8)
+    assert subspace_distance(model.components_, plain.components_) < 1e-7
+
+
+@pytest.mark.parametrize("kind", ONE_ROUND)
+@every_trust
+@pytest.mark.parametrize("n_components", [None, 2, 0.9])
+def test_calls_add_up(kind, trust, n_components):
+    X, labels = rows(90), np.arange(90) % 3
+    mechanism = kind(inf, 1e-5, 2.0, trust=trust, n_releases=3)
+    whole = FederatedPCA(n_components, mechanism=mechanism).fit(X, clients=labels)
+    parts = FederatedPCA(n_components, mechanism=mechanism)
+    for part in np.split(np.arange(90), 3):
+        parts.partial_fit(X[part], clients=labels[part])
+    assert_allclose(parts.mean_, whole.mean_, atol=1e-12)
+    assert_allclose(parts.explained_variance_, whole.explained_variance_, rtol=1e-9)
+    assert (parts.n_samples_, parts.clients_) == (90, [0, 1, 2])
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_the_power_method_about_the_origin(center):
+    X = rows(mean=0.0)
+    model = model_of(FedPowerNoise(inf, 0.1, 1e3, mean="fixed"), 2, center=center).fit(X)
+    V = np.linalg.svd(X, full_matrices=False)[2][:2]
+    assert subspace_distance(model.components_, V) < 1e-7
+    assert_array_equal(model.mean_, 0)
+    assert model.subspace_.centered == center
+
+
 LOSSY = PerfectChannel(dropout=np.random.default_rng(0).random((7, 5)) < 0.4)
 
 

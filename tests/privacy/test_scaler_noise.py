@@ -16,6 +16,7 @@ from fedpca_sklearn import (
     FederatedScaler,
     PrivacyBudgetError,
     PrivacyLedger,
+    make_spiked,
 )
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyBoundWarning, ScalerNoise
 from fedpca_sklearn.privacy._gaussian import mu_of
@@ -170,6 +171,28 @@ def test_no_row_of_half_a_million_times_the_others_moves_a_scale():
     wild[7] = 1e9
     found, expected = (scaler_of(FREE).fit(rows).scale_ for rows in (wild, X))
     assert_allclose(found, expected, rtol=1e-2)
+
+
+def test_without_noise_only_cutting_is_left():
+    """Lengths are at least where 2 % of normal entries are beyond: what is cut has .97 of it."""
+    X = rows_of()
+    scaler = scaler_of(FREE, 3).fit(X)
+    assert (scaler.scale_ < X.std(axis=0) * (1 + 1e-9)).all()
+    assert (scaler.scale_ > 0.97 * X.std(axis=0)).all()
+    assert scaler.privacy_spent_.epsilon == inf
+    assert_array_equal(scaler_of(FREE, 7).fit(X).scale_.round(9), scaler.scale_.round(9))
+
+
+def test_one_scale_leaves_most_of_the_squares_of_rows():
+    """Four fifths, where bins are half a doubling wide and norms are told to .84 to 1.19."""
+    X, _ = make_spiked(20_000, 30, spikes=[9.0, 4.0], random_state=0)
+    scaler = scaler_of(ScalerNoise(1.0, 1e-5, one_scale=True)).fit(7 * X + 100)
+    assert len(np.unique(scaler.scale_)) == 1
+    left = np.minimum(np.square(scaler.transform(7 * X + 100)).sum(axis=1) / 30, 1).mean()
+    assert abs(left - 0.8) < 0.1
+    Y = X / np.linalg.norm(X, axis=1, keepdims=True)  # equal norms, which are hardly cut
+    scaler = scaler_of(ScalerNoise(inf, 1e-5, one_scale=True)).fit(7 * Y)
+    assert 0.84 < scaler.scale_[0] * np.sqrt(30) / (7 * np.sqrt(1.25)) < 1.2
 
 
 # ------------------------------------------------------------------------------ before a PCA

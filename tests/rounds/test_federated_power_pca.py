@@ -12,10 +12,12 @@ share of 1e-10 of the last basis stays in each round, which the largest eigenval
 enlarge; 1e-7 is far above that.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import PAPER, arrays_in, random_basis, sine
+from helpers import PAPER, arrays_in, leading, random_basis, sine
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -23,6 +25,7 @@ from rounds_helpers import (
     EXACT,
     MARGIN,
     Recorder,
+    about_origin,
     assert_equals_pca,
     exact,
     examples,
@@ -38,6 +41,7 @@ from fedpca_sklearn import (
     FadingChannel,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
+    FedPowerNoise,
     GaussianChannel,
     PerfectChannel,
 )
@@ -144,7 +148,77 @@ def test_krylov_of_rows_whose_rank_is_not_a_multiple_of_the_components():
         assert sine(model.components_, Q[:3]) < 1e-8
 
 
+def test_a_client_without_variance_has_no_say_in_local_steps():
+    X = np.concatenate([rows(60, mean=0.0), np.zeros((60, 8))])
+    model = FederatedPowerPCA(3, local_steps=2, center=False, n_rounds=200, random_state=0)
+    model.fit(X, clients=np.repeat([0, 1], 60))
+    assert sine(model.components_, leading(X, 3)) < 1e-6
+
+
+@every_method
+def test_an_exact_start_stops_at_once_and_is_not_written(method):
+    X = rows()
+    init = leading(X - X.mean(axis=0), 3)
+    turned = np.random.default_rng(0).standard_normal((3, 3)) @ init  # only the span matters
+    before = turned.copy()
+    for start in (init, turned, turned.tolist()):
+        model = exact(method=method, init=start).fit(X)
+        assert model.n_iter_ == 1
+        assert_equals_pca(model, X)
+    assert_array_equal(turned, before)
+
+
 # -------------------------------------------------------------------------------------- rounds
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"n_rounds": 1000, "tol": 1e-6, "acceleration": None}, "tol"),
+        ({"n_rounds": 3, "acceleration": None}, "n_rounds"),
+        ({"n_rounds": 2, "acceleration": "krylov"}, "n_rounds"),
+        ({"n_rounds": 100, "tol": 1e-6, "acceleration": "krylov"}, "tol"),
+        ({"n_rounds": 100, "tol": 0.0, "acceleration": "krylov"}, "exhausted"),
+    ],
+)
+def test_why_it_stopped(options, reason):
+    model = FederatedPowerPCA(3, random_state=0, **options).fit(rows())
+    assert model.stop_reason_ == reason
+    assert model.changes_.shape == (model.n_iter_,)
+    assert model.n_iter_ <= options["n_rounds"]
+    tol = options.get("tol", 1e-6)
+    assert np.all(model.changes_[:-1] > tol)
+    assert (model.changes_[-1] <= tol) == (reason == "tol")
+    assert (model.n_iter_ == options["n_rounds"]) == (reason == "n_rounds")
+
+
+def test_changes_are_how_far_a_multiplication_moved():
+    X, V = rows(mean=0.0), leaning(8, 3, 1.0)
+    model = about_origin(3, 5, init=V).fit(X)
+    moved = [V]
+    for _ in range(5):
+        moved.append(moved[-1] @ X.T @ X / 1e3)
+    assert_allclose(model.changes_, [sine(a, b) for a, b in pairwise(moved)], rtol=1e-6)
+    assert sine(model.components_, moved[-1]) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, "krylov"),
+        ({"channel": PerfectChannel()}, "krylov"),
+        ({"channel": GaussianChannel(1e-9)}, None),
+        ({"channel": PerfectChannel(dropout=0.5)}, None),
+        ({"local_steps": 2}, None),
+        ({"mechanism": FedPowerNoise(np.inf, 1e-5, row_norm=30.0, mean="fixed")}, None),
+    ],
+    ids=str,
+)
+def test_the_space_of_all_rounds_is_kept_where_sums_are_of_one_matrix(options, chosen):
+    options = {"n_rounds": 6, "tol": 0, "n_clients": 4, "random_state": 0, **options}
+    by_default = FederatedPowerPCA(3, **options).fit(rows())
+    named = FederatedPowerPCA(3, acceleration=chosen, **options).fit(rows())
+    assert_array_equal(by_default.components_, named.components_)
 
 
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])

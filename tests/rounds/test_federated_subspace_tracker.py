@@ -13,6 +13,7 @@ from helpers import PAPER, leading, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import assert_same, labels, nan
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     ChangeDetection,
@@ -24,6 +25,8 @@ from fedpca_sklearn import (
     RobustSubspaceTracker,
     SubspaceTracker,
     make_subspace_stream,
+    reconstruction_error,
+    subspace_distance,
 )
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue, scales_by_sums
@@ -132,6 +135,15 @@ def test_the_first_mean_is_of_the_medians_of_clients_where_there_are_outliers():
     assert_allclose(seen[0], want, rtol=1e-12)
 
 
+def test_a_client_without_rows_in_a_batch_takes_no_part():
+    X, _ = stream(120)
+    codes = np.array([0] * 20 + [1] * 20 + [1] * 40 + [2] * 20 + [0] * 20)
+    model = tracker(n_rounds=20, init_rounds=200).fit(X, clients=codes)
+    assert model.clients_ == [0, 1, 2]
+    assert column(model, "messages_up") == [2] * 201 + [1] * 21 + [2] * 21
+    assert_same(model, pooled().fit(X))
+
+
 def test_neither_cuts_of_the_stream_nor_who_deals_the_rows_nor_jobs_matter():
     """Rows without labels are dealt round robin over the whole stream."""
     X, V = stream(90)
@@ -212,6 +224,25 @@ def test_with_a_perfect_channel_changes_are_those_of_the_tracker_of_all_rows(mad
     model = tracker(k, n_rounds=30, **options).fit(X)
     assert_array_equal(model.change_points_, other.change_points_)
     assert_same(model, other, 1e-6)
+
+
+@pytest.mark.parametrize(("noise", "noise_std"), [(1e-2, 0.0), (0.1, 0.05)])
+def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
+    # Ten batches are updated and four watched; then comes the change, or none, and ten updates
+    # more. A batch has 60 rows of variance 1 in each of three directions: after the change the
+    # residuals have eigenvalues near 60 and none of the others. Lemma 4.2 has an accuracy of
+    # 5 sqrt(d) noise / 60, at most .08 here, below the factor of two that is a change.
+    for seed, change in enumerate((None, 870)):
+        made = moving(1500, change=change, seed=seed, noise_std=noise_std)
+        model = watching(noise=noise).fit(made.X, clients=np.arange(1500) % 4)
+        assert_array_equal(model.change_points_, [] if change is None else [840])
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e140])
+def test_changes_do_not_depend_on_units(scale):
+    # the asymmetry of the sums is rounding, of which squares overflow for rows of 1e85
+    made = moving(900, 40, 3, change=780, noise_std=0.05)
+    assert_array_equal(watching(n_updates=5).fit(scale * made.X).change_points_, [780])
 
 
 def test_a_row_that_alone_does_not_fit_tells_the_server_its_residual(monkeypatch):
@@ -334,3 +365,25 @@ def test_no_scale_of_a_column_by_sums_is_below_that_of_all():
     logs = np.column_stack([np.log(sizes), np.ones((60, 4)), np.zeros(60), np.ones(60)])
     found = scales_by_sums(Federation(), [Client(0, logs[:20]), Client(1, logs[20:])], 4)
     assert found.columns[3] == found.every < found.columns[1] < found.columns[2]
+
+
+def test_constant_columns_say_nothing_about_the_others():
+    X = clean(600, 40)
+    X[:, :24] = 7.0
+    model, best = robust(X), PCA(3).fit(X)
+    error, least = (reconstruction_error(X, m.components_, m.mean_) for m in (model, best))
+    assert error < 1.4 * least
+    assert model.outlier_mask_.mean() < 0.1
+
+
+def test_a_feature_that_comes_late_is_learnt_and_one_without_entries_has_no_threshold_yet():
+    X = clean(1000, 15) + 5
+    Y = X.copy()
+    Y[:300, 3] = np.nan
+    model = robust(Y)
+    assert not model.outlier_mask_[-500:, 3].any()
+    assert model.mean_[3] == pytest.approx(X[:, 3].mean(), abs=0.5)
+    assert subspace_distance(model.components_, PCA(3).fit(X).components_) < 0.1
+    assert np.isfinite(model.support_threshold_).all()
+    threshold = robust(Y[:300]).support_threshold_
+    assert np.flatnonzero(np.isinf(threshold)).tolist() == [3]

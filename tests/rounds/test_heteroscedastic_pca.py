@@ -4,12 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import random_basis
+from helpers import random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
-from fedpca_sklearn import FederatedHeteroscedasticPCA, PerfectChannel, RobustSum
+from fedpca_sklearn import FederatedHeteroscedasticPCA, FederatedPCA, PerfectChannel, RobustSum
 from fedpca_sklearn._kernels.row_moments import RowsAtHand
 from fedpca_sklearn.rounds import _heteroscedastic_pca
 from fedpca_sklearn.rounds._queries import Moments
@@ -104,6 +104,26 @@ def test_rounds_are_sums_of_few_floats():
     assert {row["floats_up"] for row in rounds} == {3 * (3 * D + 9 + 1)}
     assert {row["floats_down"] for row in rounds} == {3 * 3 * D}
     assert (product["floats_up"], last["floats_up"]) == (3 * 3 * D, 3 * (6 * 6 + 2))
+
+
+def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own():
+    X, labels, V = sites()
+    few = np.concatenate([X, 5 + 3 * np.random.default_rng(1).standard_normal((3, D))])
+    pca = fitted(50, few, np.r_[labels, ["few"] * 3])
+    assert 1 < pca.noise_variances_["few"] < 16
+    assert sine(pca.components_, V) < 0.5
+    lost = fitted(50, X, labels, channel=PerfectChannel(dropout=0.3))
+    assert sine(lost.components_, V) < 0.5
+
+
+@pytest.mark.parametrize(
+    "X", [np.ones((20, 4)), np.eye(4)[[0, 1] * 10], np.zeros((3, 4)), np.arange(8.0).reshape(2, 4)]
+)
+def test_rows_without_noise_have_the_components_of_all(X):
+    pca = fitted(5, X, None)
+    plain = FederatedPCA(3).fit(X)
+    assert_allclose(pca.singular_values_, plain.singular_values_, atol=1e-7)
+    assert np.isfinite(pca.log_likelihoods_).all()
 
 
 def test_a_round_without_any_site_changes_nothing():
