@@ -531,3 +531,50 @@ def test_a_cut_of_sparse_rows_is_hardly_worse_than_of_dense_ones(scale):
             pca.partial_fit(rows[at])
         error.append(excess_error(adjusted_rows(X, CONFOUNDERS, scale), pca.components_))
     assert error[1] < 4 * error[0] < 4e-3
+
+
+@pytest.mark.parametrize("confounders", [[], [0, 4]])
+def test_what_was_cut_is_never_exceeded(confounders):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((80, 12)) @ rng.standard_normal((12, 12))
+    cut = Subspace.from_rows(X).truncate(5)
+    model, how, *_ = adjusted(cut, Adjusting(True, tuple(confounders)))
+    Y = left_by(X - X.mean(axis=0), confounders) / how.scale
+    A = (model.components.T * model.singular_values**2) @ model.components
+    assert np.linalg.eigvalsh(Y.T @ Y - A).min() > -1e-10 * np.trace(A)
+    assert (model.column_scatter >= (Y**2).sum(axis=0) * (1 - 1e-10)).all()
+    assert len(model.components) == 5 - len(confounders)
+
+
+@pytest.mark.filterwarnings("ignore:scale=True. .* is missing in a summary:UserWarning")
+def test_rows_that_follow_a_summary_that_was_cut():
+    """Its sums of squares count, though its scatter matrix has not all of them."""
+    X = unlike_columns(4, spread=1.0)
+    cut = StreamingPCA(3).fit(X[:150]).subspace_.truncate(2)
+    pca = StreamingPCA.from_subspace(cut, 2, scale=True).partial_fit(X[150:])
+    assert_allclose(pca.scale_, X.std(axis=0))
+    assert_allclose(pca.subspace_.column_scatter.sum(), pca.subspace_.scatter)
+    assert pca.subspace_error_bound_ > 1e-3
+    with pytest.warns(UserWarning, match="n_components=2 must be at most 1: .* keeps 2 of 12"):
+        again = StreamingPCA.from_subspace(cut, 2, partial_out=[0])
+    again.partial_fit(X[150:])
+    assert_allclose(again.subspace_.column_scatter, 300 * X.var(axis=0))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("n", [150, 1500])
+def test_confounders_are_kept_whole_beside_a_cut(scale, n):
+    """With fewer rows than columns in a block, and with more."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((n, 300)) * np.arange(1, 301.0) ** -0.5 * 40
+    C = np.column_stack([rng.integers(0, 2, n), rng.normal(50, 10, n)])
+    X += C @ rng.standard_normal((2, 300))
+    X[:, [7, 200]] = C
+    effects = LinearRegression().fit(C, np.delete(X, [7, 200], axis=1)).coef_.T
+    options = {"partial_out": [7, 200], "scale": scale}
+    site = StreamingPCA(4, oversampling=10, block_size=60 if n == 150 else "auto", **options)
+    sites = FederatedPCA(4, estimator=clone(site), **options).fit(X, clients=np.arange(n) % 2)
+    for pca in (site.fit(X), sites):
+        assert len(pca.subspace_.components) < 300
+        error = C.std(axis=0)[:, None] * (pca.confounder_effects_ - effects)
+        assert np.abs(error).max() < 1e-10 * X.std(axis=0).min()

@@ -864,3 +864,34 @@ def test_a_new_client_does_not_make_its_tree_forget_what_a_node_kept():
     pca.set_params(estimator=wide).partial_fit(more, clients=[10] * 500)
     fresh = merge.merge([site.summary for site in pca._clients.values()], 5)
     assert_allclose(pca.singular_values_, fresh.singular_values, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d", "n_components"), [(30, 20, None), (30, 300, 5), (700, 300, 5)])
+@dense_and_sparse
+@pytest.mark.parametrize("kind", ["constant", "zero", "one row"])
+def test_rows_without_variance_give_zeros_not_nan(kind, convert, n, d, n_components):
+    row = np.random.default_rng(0).standard_normal(d) + 0.1
+    X = np.tile(row * (kind != "zero"), (1 if kind == "one row" else n, 1))
+    subspace = Subspace.from_rows(convert(X), n_components)
+    assert subspace.n_samples == len(X)
+    rounding = 100 * EPS * np.abs(X).max()
+    assert_allclose(subspace.mean, X[0], rtol=0, atol=rounding)
+    assert subspace.scatter <= len(X) * d * rounding**2
+    assert_orthonormal(subspace.components)
+    assert np.isfinite(subspace.explained_variance_ratio).all()
+    assert np.isfinite([*subspace.explained_variance, subspace.total_variance]).all()
+    assert Subspace.from_bytes(subspace.to_bytes()).n_samples == len(X)
+    more = make_rows(50, d)  # and it can be continued
+    everything = np.concatenate([X, more])
+    assert_summarises(Subspace.from_rows(convert(X)).update(convert(more)), everything)
+
+
+@pytest.mark.parametrize("model", [{"scale": True}, {"partial_out": 0}])
+def test_entries_stored_twice_are_left_as_they_are_by_scaled_fits(model):
+    """joblib hands large rows to its workers as read-only memory maps."""
+    X = sp.random(30, 300, density=0.1, random_state=0, format="csr")
+    twice = with_entries_in_parts(X, np.random.default_rng(0))
+    for array in arrays_of(twice):
+        array.flags.writeable = False
+    found, want = (StreamingPCA(2, **model).fit(rows).explained_variance_ for rows in (twice, X))
+    assert_allclose(found, want, rtol=1e-9)

@@ -12,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import examples, seeds
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
+    FadingChannel,
+    GaussianChannel,
     LeftVectorMerge,
+    LeftVectors,
+    PerfectChannel,
     PowerRounds,
     VerticalFederatedPCA,
+    VerticalMethod,
     VFedPCA,
 )
 
@@ -198,3 +204,76 @@ def test_means_of_columns_in_float32_are_summed_in_float64():
     X = (np.random.default_rng(0).standard_normal((3000, 3)) + 1000).astype(np.float32)
     pca = VerticalFederatedPCA(1, feature_groups=2, method="merge").fit(X)
     assert_array_equal(pca.mean_, X.mean(axis=0, dtype=np.float64).astype(np.float32))
+
+
+def test_fewer_local_components_are_worse_by_no_more_than_is_left_out():
+    X = rows(80, 12)
+    Z, exact = X - X.mean(axis=0), leading(X, 3)
+    groups = np.array_split(np.arange(12), 3)
+    gap = exact.singular_values_[-1] ** 2 - np.linalg.svd(Z, compute_uv=False)[3] ** 2
+    kept, errors = [], []
+    for m in range(1, 5):
+        model = vertical(method="merge", feature_groups=3, local_components=m).fit(X)
+        left_out = sum((np.linalg.svd(Z[:, g], compute_uv=False)[m:] ** 2).sum() for g in groups)
+        kept.append(np.var(model.transform(X), axis=0).sum())
+        errors.append(sine(model.components_, exact.components_))
+        # Davis-Kahan for the left vectors; by the rows they then lose no more than the same share
+        want = np.var(exact.transform(X), axis=0).sum()
+        assert want - kept[-1] <= 2 * left_out / len(X) + 1e-9
+        assert errors[-1] <= 2 * left_out / gap + 1e-9
+        assert model.communication_.table[0]["floats_up"] == 3 * m * 81
+        assert_valid(model, X)
+    assert np.all(np.diff(kept) >= -1e-9)
+    assert np.all(np.diff(errors) <= 1e-9)
+    assert errors[0] > 1e-4 > 1e-9 > errors[-1]
+
+
+def test_error_is_proportional_to_the_noise_of_the_channel():
+    X, errors = rows(), []
+    for noise in 1e-4, 1e-2, 1.0:  # the same noise, of other size
+        model = vertical(2, "power", n_rounds=8, tol=0.0, channel=GaussianChannel(noise)).fit(X)
+        errors.append(sine(model.components_, leading(X, 2).components_))
+    assert_allclose(np.diff(np.log10(errors)), 2, atol=0.1)
+    s = leading(X, 3).singular_values_
+    # rounds have noise of norm sqrt(n) + sqrt(2) or so; three of that over the gap (Lemma 4.1)
+    assert errors[-1] < 3 * (np.sqrt(60) + np.sqrt(2)) / (s[1] ** 2 - s[2] ** 2)
+
+
+CHANNELS = {
+    "fading": FadingChannel(1e-3, max_power=5, max_delay=3),
+    "pilots": FadingChannel(1e-3, pilot_std=0.1, max_power=20, max_delay=3, padding=1),
+    "dropout": GaussianChannel(1e-3, dropout=0.3),
+    "schedule": PerfectChannel(dropout=[[0, 1, 0], [1, 0, 0], [1, 1, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_channels_that_lose_messages_give_a_valid_result(name):
+    X, options = alike(), {"channel": CHANNELS[name], "n_rounds": 15}
+    model = vertical(2, "power", feature_groups=3, **options).fit(X)
+    assert_valid(model, X)
+    assert sine(model.components_[:1], leading(X).components_) < 0.2
+    assert model.n_iter_ <= 15
+    up = [row["messages_up"] for row in model.communication_.table[: model.n_iter_]]
+    assert min(up) < 3
+
+
+def test_a_method_of_ones_own():
+    class Strongest(VerticalMethod):
+        """The left vectors of the client with the most variance."""
+
+        def __init__(self, label=None):
+            self.label = label
+
+        def left_vectors(self, federation, clients, rank, rounds=range):
+            best = max(clients, key=lambda c: np.sum(c.rows**2)) if self.label is None else None
+            best = best or clients[self.label]
+            U = np.linalg.svd(best.rows, full_matrices=False)[2][:rank]
+            return LeftVectors([U] * len(clients), 1)
+
+    X = alike() * np.repeat([1, 5, 1], 4)
+    model = vertical(2, feature_groups=3).set_params(method=Strongest()).fit(X)
+    assert_valid(model, X)
+    chosen = clone(model).set_params(method__label=1).fit(X)
+    assert_same(chosen, model, 1e-12)
+    assert sine(model.set_params(method__label=0).fit(X).components_, chosen.components_) > 1e-4

@@ -7,6 +7,7 @@ with a server.
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import arrays_in
 from hypothesis import given
@@ -15,13 +16,15 @@ from numpy.polynomial import Chebyshev
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import Recorder, examples, seeds
 from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from test_vertical_pca import alike, assert_same, every_method, holds_a_column, rows, vertical
 
-from fedpca_sklearn import Ring, VFedPCA
+from fedpca_sklearn import CommunicationLog, GaussianChannel, Graph, Ring, Topology, VFedPCA
 from fedpca_sklearn.communication._topology import (
     Gossip,
+    Peers,
     as_topology,
     metropolis,
     neighbours_of,
@@ -106,6 +109,38 @@ def test_wrong_topologies_are_named():
             check_is_fitted(model)
 
 
+def test_a_topology_of_ones_own_is_checked_as_all_are():
+    class Path(Topology):
+        def neighbours(self, n):
+            return path(n) if n != 3 else path(2)
+
+    X = alike()
+    own = vertical(2, feature_groups=4, topology=Path()).fit(X)
+    assert_same(own, vertical(2, feature_groups=4, topology=Graph(path(4))).fit(X), 1e-12)
+    with pytest.raises(ValueError, match=r"topology must be .*\(3, 3\).* got shape \(2, 2\)"):
+        vertical(2, feature_groups=3, topology=Path()).fit(X)
+    assert clone(own).topology.get_params() == {"tol": 1e-10}
+    searched = vertical(topology=Graph(path(4))).set_params(topology__tol=1e-3)
+    assert searched.topology.tol == 1e-3
+
+
+@every_method
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_groups_by_name(method, library):
+    X = rows()
+    frame = pytest.importorskip(library).DataFrame(dict(zip("abcdefgh", X.T, strict=True)))
+    groups = [["h", "a"], "c", pd.Index(["b", "g"]), ("d", "f", 4)]
+    model = vertical(method=method, feature_groups=groups).fit(frame)
+    assert [list(g) for g in model.feature_groups_] == [[7, 0], [2], [1, 6], [3, 5, 4]]
+    assert_same(model, clone(model).set_params(feature_groups=model.feature_groups_).fit(X), 1e-12)
+    Z = model.set_output(transform=library).transform(frame)
+    assert type(Z) is type(frame)
+    assert_allclose(Z.to_numpy(), (X - X.mean(axis=0)) @ model.components_.T, atol=1e-9)
+    if library == "pandas":
+        with pytest.raises(ValueError, match="feature names"):
+            model.transform(frame[list("hgfedcba")])
+
+
 # ------------------------------------------------------------------------------------- gossip
 
 
@@ -160,6 +195,15 @@ def test_clients_that_hear_their_neighbours_alone_disagree():
     assert not hasattr(model.set_params(method="vfedpca").fit(alike()), "client_vectors_")
 
 
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
+def test_disagreement_is_of_the_size_of_tol(tol):
+    peers = Peers(adjacency("ring", 6), tol, None, None, CommunicationLog())
+    # all messages are nearly one, so their weights make the differences
+    messages = np.outer(np.linspace(1, 2, 6), np.ones(9)) + 0.01 * alike(6, 9)
+    peers.sum(lambda label, message: message, list(enumerate(messages)))
+    assert 0 < peers.disagreement < 2 * tol
+
+
 # --------------------------------------------------------------------------------- communication
 
 
@@ -192,6 +236,16 @@ def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighti
     assert signs[0] == 2 * edges * 60
     assert sum(period[1:]) == sum(signs[1:]) == 2 * edges * 4
     assert near[-3:] == end(1, 5)
+
+
+def test_the_last_messages_do_not_pass_the_channel():
+    X = rows()
+    noisy = vertical(method="power", channel=GaussianChannel(50.0), n_rounds=4).fit(X)
+    noisy.method.channel = Recorder()
+    Recorder.seen = []
+    rounds = noisy.fit(X).n_iter_
+    assert len(Recorder.seen) == rounds
+    assert noisy.communication_.rounds == rounds + 3
 
 
 # --------------------------------------------------------------------------- what the server sees
