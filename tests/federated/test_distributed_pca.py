@@ -22,8 +22,10 @@ from triangle_helpers import (
 )
 
 from fedpca_sklearn import (
+    CommunicationLog,
     DistributedPCA,
     TruncatedDistributedPCA,
+    load_balanced_schedule,
     subspace_distance,
 )
 
@@ -48,6 +50,11 @@ def test_difficult_rows_are_exact(kind, shape):
     X = KINDS[kind](rng, X)
     for k in (None, 2):
         assert_is_pca_of(DistributedPCA(k).fit(X, clients=clients), X, k)
+
+
+def test_more_rows_than_a_block_about_a_far_mean_are_exact():
+    X, clients = unlike_sites(np.random.default_rng(2), [3500, 2, 1001, 1000], 5)
+    assert_is_pca_of(DistributedPCA(5).fit(X + 1e8, clients=clients), X + 1e8, 5)
 
 
 def test_a_far_client_of_hardly_any_weight_does_no_harm():
@@ -104,6 +111,38 @@ def test_any_number_of_clients_is_exact_and_every_float_is_counted(s, p):
     assert log.floats_down == log.bytes_down == 0
     assert sum(row["messages_up"] for row in log.table) == (s - 1) + s
     assert [row["floats_busiest"] for row in log.table] == [triangle] * levels_of(s) + [means]
+
+
+@pytest.mark.parametrize(("s", "p"), [(2, 3), (32, 8), (16, 50)])
+def test_clients_with_one_row_send_trapezoids(s, p):
+    X = np.random.default_rng(15).standard_normal((s, p))
+    log = DistributedPCA(n_clients=s).fit(X).communication_
+    rows = [min(2**level, p) for level in range(levels_of(s))]
+    sent = [m * p - m * (m - 1) // 2 for m in rows]
+    assert [row["floats_busiest"] for row in log.table] == [*sent, s * (p + 1)]
+    in_all = [s // 2 ** (level + 1) * floats for level, floats in enumerate(sent)]
+    assert [row["floats_up"] for row in log.table] == [*in_all, s * (p + 1)]
+
+
+@pytest.mark.parametrize("s", [1, 3, 8])
+def test_steps_communicate_as_the_schedule_says(s):
+    K, p = 15, 4
+    pca, rng = DistributedPCA(2, n_clients=s), np.random.default_rng(16)
+    for step in range(K):
+        before = getattr(pca, "communication_", CommunicationLog())
+        rounds, table = before.rounds, list(before.table)
+        pca.partial_fit(rng.standard_normal((s * p + 3, p)))
+        assert before.rounds == rounds  # a log that was handed out stays as it was
+        assert pca.communication_.table[:rounds] == table
+        assert pca.communication_.floats_pooled == (step + 1) * (s * p + 3) * p
+    messages = [m for phase in load_balanced_schedule(s, K) for m in phase.messages]
+    updates = sum(m.level >= levels_of(s) for m in messages)
+    log = pca.communication_
+    assert log.rounds == K * (levels_of(s) + 1) + updates
+    triangles, means = len(messages) * p * (p + 1) // 2, (s * K + updates) * (p + 1)
+    assert log.floats_up == triangles + means
+    busiest = (K * levels_of(s) + updates) * p * (p + 1) // 2 + means
+    assert log.floats_busiest == busiest
 
 
 # -------------------------------------------------------------------- the truncated baseline

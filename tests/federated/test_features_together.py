@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import scale
 
 from fedpca_sklearn import (
+    PETRELS,
     AnalyzeGauss,
     ConditionalFill,
     ContributionBounds,
@@ -49,6 +50,23 @@ def test_sparse_rows_are_filled_as_dense_ones_and_stay_sparse(dtype, merge, monk
     assert_allclose(sparse.noise_variance_, dense.noise_variance_, rtol=1e2 * tol)
     assert np.isnan(given.data).sum() == np.isnan(rows).sum()
     assert len(shapes) > 3
+
+
+def test_a_tracker_at_clients_lets_the_fit_take_rows_with_missing_entries():
+    rng = np.random.default_rng(0)
+    V, sites = np.linalg.qr(rng.standard_normal((20, 2)))[0].T, np.repeat(range(3), 200)
+    rows = rng.standard_normal((600, 2)) * [3, 2] @ V + 0.3 * rng.standard_normal((600, 20))
+    lost = rng.random(rows.shape) < 0.2
+    holes = np.where(lost, np.nan, rows)
+    pca = FederatedPCA(2, estimator=PETRELS(2)).fit(holes, clients=sites)
+    assert np.abs(pca.transform(holes) - pca.transform(rows)).mean() < 0.3
+    full = pca.impute(holes)
+    assert np.array_equal(full[~lost], rows[~lost])
+    assert np.square(full - rows)[lost].mean() < 0.2 < 0.5 < np.square(rows)[lost].mean()
+    assert np.isfinite(pca.score_samples(holes)).all()
+    assert not hasattr(FederatedPCA(2, estimator=StreamingPCA(2)).fit(rows), "impute")
+    with pytest.raises(ValueError, match="NaN"):  # coordinates of sites are of whole rows
+        PersonalizedPCA(1, 1, estimator=PETRELS(2)).fit(holes, clients=sites).transform(holes)
 
 
 @pytest.mark.parametrize("k", [8, 12])

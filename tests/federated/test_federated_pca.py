@@ -1,5 +1,7 @@
 """FederatedPCA, and DistributedPCA, against numpy's SVD of the pooled rows; the contract around."""
 
+import copy
+
 import joblib
 import numpy as np
 import pandas as pd
@@ -339,6 +341,22 @@ def test_communication_is_the_closed_formula(n_clients, fan_in, messages):
     ]
     assert (log.rounds, log.floats_up) == (len(messages), sum(messages) * floats)
     assert log.floats_pooled == X.size
+
+
+def test_partial_fit_counts_only_summaries_that_changed():
+    X, clients = np.random.default_rng(16).standard_normal((160, 7)), np.arange(160) % 8
+    pca = FederatedPCA(5).fit(X, clients=clients)
+    first = pca.communication_
+    for changed in ([0], [2, 3], [0, 8]):
+        pca.partial_fit(X[:40], clients=np.resize(changed, 40))
+        row = pca.communication_.table[-1]
+        assert row["messages_up"] == len(changed)
+        assert row["floats_up"] == len(changed) * floats_of_triangle(7)
+    assert (first.rounds, pca.communication_.rounds) == (1, 4)  # a log handed out stays as it was
+    tree = FederatedPCA(5, merge=SubspaceMerge(fan_in=2)).fit(X, clients=clients)
+    for model in (tree, copy.deepcopy(tree)):  # a leaf, a node, a child of the root are new
+        model.partial_fit(X[:10], clients=[0] * 10)
+        assert [row["messages_up"] for row in model.communication_.table] == [8, 4, 2, 1, 1, 1]
 
 
 # -------------------------------------------------------------------- what is refused

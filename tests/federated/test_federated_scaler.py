@@ -10,8 +10,11 @@ from helpers import client_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import FederatedPCA, FederatedScaler, Subspace
@@ -218,3 +221,20 @@ def test_sums_are_sent_and_nothing_else():
     )
     for name in ("mean_", "var_", "scale_"):
         assert_array_equal(getattr(both, name), getattr(swapped, name))
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_clients_reach_every_step_of_a_pipeline_and_a_search(routing):
+    X, clients = rows([30, 50, 20])
+    pipe = make_pipeline(FederatedScaler(), FederatedPCA(2))
+    names = ["clients"] if routing else ["federatedscaler__clients", "federatedpca__clients"]
+    labels = dict.fromkeys(names, clients)
+    with config_context(enable_metadata_routing=routing):
+        pipe.fit(X, **labels)
+        search = GridSearchCV(
+            pipe, {"federatedscaler__with_std": [True]}, cv=2, error_score="raise"
+        )
+        search.fit(X, **labels)
+    assert pipe[0].clients_ == pipe[1].clients_ == search.best_estimator_[0].clients_ == [0, 1, 2]
+    want = PCA(2).fit(StandardScaler().fit_transform(X))
+    assert_allclose(pipe[1].explained_variance_, want.explained_variance_, rtol=1e-10)

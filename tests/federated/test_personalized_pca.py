@@ -51,6 +51,61 @@ def objective(X, shared, local):
     return sum(np.sum((Y @ np.concatenate([shared, local[c]]).T) ** 2) for c, Y in parts)
 
 
+def test_without_noise_the_model_is_found():
+    X, U, local = model()
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    assert sine(pca.components_, U) < 1e-6
+    for V, label in zip(local, "abcd", strict=True):
+        assert sine(pca.local_components_[label], V) < 1e-6
+        assert_allclose(pca.site_means_[label], X[label == SITES].mean(axis=0))
+    Z = pca.transform(X, clients=SITES)
+    assert Z.shape == (280, 4)
+    assert_allclose(pca.inverse_transform(Z, clients=SITES), X, atol=1e-5)
+    assert_array_equal(pca.fit_transform(X, clients=SITES), pca.transform(X, clients=SITES))
+
+
+def test_no_step_away_from_what_is_found_is_better():
+    X, U, _ = model(1, noise=0.7)
+    pca = PersonalizedPCA(2, 2).fit(X, clients=SITES)
+    V, local = pca.components_, pca.local_components_
+    for W in local.values():
+        assert_allclose(W @ V.T, 0, atol=1e-12)
+        assert_allclose(W @ W.T, np.eye(2), atol=1e-12)
+    best, rng = objective(X, V, local), np.random.default_rng(0)
+    for size in (1e-3, 1e-2, 0.1):
+        for _ in range(10):
+            moved = np.linalg.qr((V + size * rng.standard_normal(V.shape)).T)[0].T
+            own = {}
+            for label in "abcd":
+                Y = X[label == SITES] - X[label == SITES].mean(axis=0)
+                own[label] = np.linalg.svd(Y - Y @ moved.T @ moved)[2][:2]
+            assert objective(X, moved, own) < best
+    assert sine(V, U) < 0.3
+
+
+def test_one_site_is_its_own_components_and_sites_alike_share_all():
+    X, _, _ = model(noise=0.3)
+    pca = PersonalizedPCA(2, 2, n_clients=1).fit(X)
+    leading = np.linalg.svd(X - X.mean(axis=0))[2][:4]
+    found = np.concatenate([pca.components_, pca.local_components_[0]])
+    assert sine(found, leading) < 1e-6
+    assert np.isnan(pca.local_pvalues_[0])
+    assert not pca.needs_local_[0]
+
+
+def test_ranks_that_differ_and_sites_of_few_rows():
+    X, U, _ = model()
+    few = np.concatenate([X, X[:1], X[:3] + 1, np.ones((4, 12))])
+    labels = np.concatenate([SITES, ["one"], ["three"] * 3, ["flat"] * 4])
+    pca = PersonalizedPCA(2, 2).fit(few, clients=labels)
+    assert [len(pca.local_components_[k]) for k in ("one", "flat", "a")] == [0, 0, 2]
+    assert sine(pca.components_, U) < 0.05
+    Z = pca.transform(few, clients=labels)
+    assert_array_equal(Z[280, 2:], 0)
+    assert PersonalizedPCA(2, 30).fit(X, clients=SITES).n_local_components_ == 10
+    assert PersonalizedPCA(12, 3).fit_transform(X, clients=SITES).shape == (280, 12)
+
+
 def test_rows_of_no_site_have_shared_coordinates_only():
     X, _, _ = model(noise=0.1)
     pca = PersonalizedPCA(2, 3).fit(X, clients=SITES)

@@ -3,13 +3,13 @@
 The oracle of an average over steps is Algorithm 1 of Tarzanagh et al. (ODPCA), from its listing.
 """
 
-from itertools import product
+from itertools import pairwise, product
 
 import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import floats_of, peak_bytes, random_basis, sine
+from helpers import assert_same_summary, floats_of, peak_bytes, random_basis, sine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -27,6 +27,7 @@ from projection_helpers import (
     mean_of_projections,
     pooled,
     same_subspace,
+    scatter_of,
 )
 from sklearn.base import clone
 
@@ -36,6 +37,7 @@ from fedpca_sklearn import (
     ProjectionAverage,
     StreamingPCA,
     Subspace,
+    SubspaceMerge,
     excess_error,
     make_power_law,
 )
@@ -182,6 +184,18 @@ def test_given_summaries_count_by_their_weight(weighting):
     assert (nothing.n_components, nothing.n_samples, nothing.scatter) == (0, 0, 0)
 
 
+MERGES = [ProjectionAverage(2), ProjectionAverage(5), None, SubspaceMerge(fan_in=2)]
+
+
+@pytest.mark.parametrize(("first", "then"), pairwise([*MERGES, MERGES[0]]))
+def test_the_merge_strategy_may_change_between_calls(first, then):
+    shards = alike_shards(np.random.default_rng(22), [30, 20, 40, 35], 15)
+    pca = FederatedPCA(3, merge=first).fit(pooled(shards[:3]), clients=labels(shards[:3]))
+    pca.set_params(merge=then).partial_fit(shards[3].rows, clients=[3] * 35)
+    want = FederatedPCA(3, merge=then).fit(pooled(shards), clients=labels(shards))
+    assert_same_summary(pca, want)
+
+
 # -------------------------------------------------------------------- votes and attacks
 
 
@@ -315,6 +329,14 @@ def test_ties_of_the_mean_are_broken_by_variance(d, p, n_clients):
         assert_allclose(model.explained_variance_ratio_, variances / total, rtol=1e-8)
 
 
+def test_a_basis_of_all_features_has_exact_variances():
+    rng = np.random.default_rng(35)
+    steps = [[s.rows for s in make_shards(rng, [20] * 5, 12, far=3.0)] for _ in range(6)]
+    pca = taken(OnlineDistributedPCA(3, projection_dim=4), steps)
+    assert len(pca.projection_values_) == 12
+    assert_principal(pca, scatter_of(flat(steps))[0], 600)
+
+
 # -------------------------------------------------------------------- many features
 
 
@@ -343,6 +365,33 @@ def test_a_step_of_more_than_1024_directions_keeps_its_bound():
     assert_averages(pca, mean_of([step], K, p), K)
     by_rows = taken(literal(K, projection_dim=p, weighting="rows"), [step])  # of equal shards
     assert_allclose(by_rows.projection_error_, pca.projection_error_)
+
+
+def test_the_bound_says_when_a_late_subspace_was_cut_off():
+    """K = 1 keeps 12 directions: twelve come twice, then nothing but a new one, which is cut."""
+    d = 300
+    old, new = np.eye(d)[:12], np.eye(d)[20]
+    pca, seen = literal(1), []
+    for axis in [*old, *old, *[new] * 6]:
+        pca.partial_fit(np.outer([2.0, -2.0, 1.0], axis))
+        seen.append(np.outer(axis, axis))
+        assert_averages(pca, np.mean(seen, axis=0), 1)
+        if len(seen) == 25:  # .5 / 25 of it may be kept at a tie of 1 / 25 with 2 / 25
+            assert pca.projection_error_ >= 1 / 25 - 1e-12
+    assert pca.projection_values_[0] <= 6 / 30 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "center"), [(600, 300, False), (2000, 270, True), (600, 1100, True)]
+)
+def test_local_eigenspaces_of_up_to_1024_rows_or_features_are_exact(n, d, center):
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -0.25
+    X[:, 1::2] *= n != 2000  # half of it is zero, and sparse
+    pca = OnlineDistributedPCA(4, center=center, n_clients=1)
+    pca.fit(sp.csr_array(X) if n == 2000 else X)
+    Z = X - X.mean(axis=0) * center
+    assert sine(pca.components_, eigenpairs(Z.T @ Z)[1][:4]) <= 1e-8
 
 
 @pytest.mark.parametrize(
@@ -411,6 +460,25 @@ def test_short_steps_make_fewer_shards_and_are_learnt_from():
     assert OnlineDistributedPCA(2, center=False).fit(np.eye(6)[:5]).clients_ == [0, 1]
 
 
+def test_a_row_has_a_direction_about_the_origin_alone():
+    row = np.array([[3.0, 4.0, 0.0]])
+    pca = OnlineDistributedPCA(1, center=False).fit(row)
+    assert_allclose(pca.components_, [[0.6, 0.8, 0]], atol=1e-12)
+    assert_allclose(pca.singular_values_, 5, rtol=1e-12)
+    for d in (4, 400):
+        pca = OnlineDistributedPCA(2).fit(np.arange(d)[None])
+        assert pca.components_.shape == (1, d)
+        assert_array_equal(pca.explained_variance_, 0)
+        assert_allclose(pca.mean_, np.arange(d))
+        assert (pca.n_steps_, len(pca.projection_values_)) == (1, 0)
+        pca.partial_fit(np.eye(d)[:3], clients=range(3))  # of means alone nothing is known
+        assert_array_equal(pca.explained_variance_, 0)
+        sent = OnlineDistributedPCA(2, average="steps", variances="sent")
+        sent.fit(np.eye(d)[:3], clients=range(3))
+        assert_array_equal(sent.explained_variance_, 0)
+        assert_allclose(sent.subspace_.scatter, 2, rtol=1e-12)
+
+
 # -------------------------------------------------------------------- streams, and what is sent
 
 
@@ -435,6 +503,23 @@ def test_a_bad_stream_undoes_all_its_steps(stream, more, words):
         with pytest.raises(ValueError, match=words):
             getattr(pca, method)(stream(), **more)
         assert (joblib.hash(vars(pca)), list(vars(pca))) == (before, names)
+
+
+def test_a_stream_is_a_step_for_each_matrix():
+    rng = np.random.default_rng(47)
+    steps = [rng.standard_normal((n, 8)) for n in (30, 20, 41)]
+    by_hand = OnlineDistributedPCA(2, n_clients=3)
+    for step in steps:
+        by_hand.partial_fit(step)
+    for kind in (tuple, iter, lambda steps: map(sp.csr_array, steps)):
+        streamed = OnlineDistributedPCA(2, n_clients=3).fit(kind(steps))
+        for name in ("components_", "singular_values_", "mean_", "projection_values_"):
+            assert_allclose(getattr(streamed, name), getattr(by_hand, name), atol=1e-12)
+        assert streamed.n_steps_ == by_hand.n_steps_ == 3
+        # partial_fit goes on, fit starts afresh
+        assert streamed.partial_fit(kind(steps[:2])).n_steps_ == 5
+        assert streamed.fit(kind(steps[:2])).n_steps_ == 2
+        assert streamed.communication_.rounds == 4
 
 
 @pytest.mark.parametrize(("n", "d", "K", "p"), [(60, 400, 3, 5), (9, 400, 3, None), (30, 40, 2, 4)])

@@ -192,6 +192,31 @@ def streamed(X, size, read=(), **parameters):
     return model
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("size", "d"), [(1, 6), (4, D), (7, 40), (1500, D)])
+def test_the_result_is_that_of_all_rows(size, d, dtype):
+    X = far_rows(max(40 * size, 3000) if size < 1000 else 9000, d).astype(dtype)[: 400 * size]
+    model = streamed(X, size)
+    _, s, V = svd_of(X)
+    tol = 1e-12 if dtype == np.float64 else 1e-5
+    assert_allclose(model.singular_values_, s[:3], rtol=tol)
+    gap = (s[:3] ** 2 - s[1:4] ** 2).min() / s[0] ** 2
+    assert_allclose(abs((model.components_ * V[:3]).sum(axis=1)), 1, rtol=0, atol=tol / gap)
+    assert model.n_samples_ == len(X) == sum(s.n_samples for s in model.summaries_.values())
+
+
+def test_what_is_read_changes_no_later_bit():
+    X = far_rows(400)
+    plain = streamed(X, 5)
+    for name in ("components_", "summaries_", "communication_", "estimators_"):
+        other = streamed(X, 5, read=[name, "components_"])
+        assert_array_equal(plain.components_, other.components_, name)
+        assert_array_equal(plain.explained_variance_, other.explained_variance_, name)
+        for label, summary in plain.summaries_.items():
+            assert summary.to_bytes() == other.summaries_[label].to_bytes(), name
+        assert plain.communication_ == other.communication_
+
+
 @pytest.mark.parametrize(("size", "copied"), [(60, True), (700, False)])
 def test_a_client_of_many_columns_cuts_what_it_sends_and_not_what_it_knows(size, copied):
     """By hand: twenty-three directions of all rows of each client, and the means, in one stack."""
@@ -275,3 +300,28 @@ def test_few_rows_go_on_from_a_summary_without_the_scatter_of_columns():
         model.partial_fit(X[start : start + 10], clients=[0] * 10)
         expected = svd_of(X[: start + 10])[1]
         assert_allclose(model.singular_values_, expected[:3], rtol=1e-9)
+
+
+def test_new_clients_weights_another_merge_and_a_client_that_leaves_end_the_wait():
+    X = far_rows(300)
+    model = streamed(X, 5)
+    model.partial_fit(X[:4], clients=np.full(4, 7)).partial_fit(X[4:6], clients=np.full(2, 7))
+    assert model.clients_ == list(model.estimators_) == [0, 1, 2, 7]
+    assert model.estimators_[7].n_samples_seen_ == 6
+    model.partial_fit(X[:20], clients=np.full(20, 1), sample_weight=np.full(20, 2.0))
+    model.remove(7)
+    before = model.communication_.totals["messages_up"]
+    model.set_params(merge=SubspaceMerge("qr")).partial_fit(X[20:30], clients=np.full(10, 1))
+    assert model.communication_.totals["messages_up"] == before + 1  # nobody sends again
+    expected = svd_of(np.concatenate([X, X[:20], X[:20], X[20:30]]))[1]
+    assert_allclose(model.singular_values_, expected[:3], rtol=1e-12)
+
+
+def test_a_client_of_many_columns_sends_the_directions_of_its_few():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1200, 4)) @ rng.standard_normal((4, 300)) + 1.0
+    pca = FederatedPCA(3)
+    for start in range(0, len(X), 100):
+        pca.partial_fit(X[start : start + 100], clients=np.full(100, start // 100 % 2))
+    assert [len(sent.singular_values) for sent in pca.summaries_.values()] == [4, 4]
+    assert_allclose(pca.singular_values_, svd_of(X)[1][:3], rtol=1e-10)

@@ -16,6 +16,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     NoiseAwareMerge,
+    PersonalizedPCA,
     RobustMerge,
     RobustSum,
     Subspace,
@@ -157,6 +158,25 @@ def test_directions_that_summaries_have_cut_and_all_of_them_make_no_honest_site_
     assert max(abs(one.directions) for one in pca.evidence_.values()) < 1e-6
 
 
+def test_the_estimator_names_clients():
+    rows = honest(dtype=np.float32)
+    rows[4] = 100 * rows[4]
+    X, labels = np.concatenate(rows), np.repeat([f"site {i:02d}" for i in range(SITES)], 60)
+    pca = FederatedPCA(RANK, merge=RobustMerge()).fit(X, clients=labels)
+    assert list(pca.suspects_) == ["site 04"]
+    assert set(pca.evidence_) == set(labels)
+    assert pca.components_.dtype == np.float32
+    # who sends right rows afterwards is still wrong; a wrong one who joins is named too
+    joined = -honest(3, n=20)[0]
+    pca.partial_fit(joined, clients=["late"] * len(joined))
+    assert set(pca.suspects_) == {"site 04", "late"}
+    parts = [Subspace.from_rows(x)._replace(site=f"s{i}") for i, x in enumerate(rows)]
+    from_files = FederatedPCA.from_subspaces([*parts, Subspace.empty(30)._replace(site="none")], 4)
+    assert not hasattr(from_files, "suspects_")
+    with_strategy = FederatedPCA.from_subspaces(parts, RANK, merge=RobustMerge())
+    assert list(with_strategy.suspects_) == ["s4"]
+
+
 # -------------------------------------------------------------------- NoiseAwareMerge
 
 SIZES, NOISE, SIGNAL = (60, 240, 150), (1.0, 16.0, 4.0), np.array([30.0, 16.0, 9.0])
@@ -237,6 +257,39 @@ def test_what_a_site_has_cut_is_noise_in_all_directions_that_it_lacks():
     assert found[0] == pytest.approx([1, (of_others.sum() - 9) / 9], rel=0.02)
 
 
+def test_a_site_of_few_rows_claims_no_noise_of_zero():
+    rows, true = sites()
+    parts = [Subspace.from_rows(x) for x in rows]
+    few = [Subspace.from_rows(np.random.default_rng(i).normal(size=(i, 30))) for i in (1, 2)]
+    twice = Subspace.from_rows(np.ones((2, 30)))  # two rows without any scatter
+    merge = NoiseAwareMerge()
+    found = merge.merge([*parts, *few, twice, Subspace.empty(30)], 3)
+    assert min(merge.noise_variances_.values()) > 0.1
+    without = NoiseAwareMerge().merge(parts, 3)
+    assert sine(found.components, true) < 1.2 * sine(without.components, true)
+
+
+def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
+    rows, true = sites()
+    X, labels = np.concatenate(rows), np.repeat(["a", "b", "c"], SIZES)
+    merge = NoiseAwareMerge()
+    pca = FederatedPCA(3, merge=merge).fit(X.astype(np.float32), clients=labels)
+    assert list(pca.noise_variances_) == ["a", "b", "c"]
+    assert pca.components_.dtype == np.float32
+    assert not hasattr(merge, "noise_variances_")  # a clone has merged
+    plain = FederatedPCA(3).fit(X.astype(np.float32), clients=labels)
+    assert pca.communication_.floats_up == plain.communication_.floats_up
+    # a site changes: louder rows of its own
+    loud = np.random.default_rng(1).normal(scale=20, size=(60, 30))
+    pca.partial_fit(loud, clients=["a"] * 60)
+    assert pca.noise_variances_["a"] > 100
+    assert pca.noise_variances_["b"] < 20
+    from_files = FederatedPCA.from_subspaces([Subspace.from_rows(x) for x in rows], 3, merge=merge)
+    assert list(from_files.noise_variances_) == [0, 1, 2]
+    assert sine(from_files.components_, true) < 0.5
+    assert not hasattr(pca.set_params(merge=None).fit(X, clients=labels), "noise_variances_")
+
+
 # -------------------------------------------------------------------- lack of fit
 
 
@@ -262,6 +315,29 @@ def test_noise_is_told_from_sites_that_see_different_things():
     X[sites == 3] += 2 * rng.standard_normal(X[sites == 3].shape)  # by noise alone: no warning
     FederatedPCA(2, merge=NoiseAwareMerge()).fit(X, clients=sites)
     FederatedHeteroscedasticPCA(2, random_state=0).fit(X, clients=sites)
+
+
+def test_half_of_the_sites_are_no_minority():
+    rng = np.random.default_rng(3)
+    A, B = (rng.standard_normal((5, 40)) * np.array([[5, 4, 3, 2, 1.5]]).T for _ in range(2))
+    sites, scores = np.repeat(np.arange(20), 150), rng.standard_normal((3000, 5))
+    X = np.where(sites[:, None] < 10, scores @ A, scores @ B)
+    X += 0.3 * rng.standard_normal(X.shape)
+    with pytest.warns(UserWarning, match="10 of 20 sites are suspects"):
+        FederatedPCA(5, merge=RobustMerge()).fit(X, clients=sites)
+    with pytest.warns(UserWarning, match="do not differ by their noise alone"):
+        FederatedHeteroscedasticPCA(5, tol=1e-2, random_state=0).fit(X, clients=sites)
+
+
+def test_alike_sites_need_no_components_of_their_own():
+    X, sites = rows_of_kinds([0] * 8)
+    with pytest.warns(UserWarning, match="of 4 shared ones .* better for new rows"):
+        PersonalizedPCA(2, 2).fit(X, clients=sites)
+    rng = np.random.default_rng(1)
+    for site in range(8):  # one of its own for each
+        own = np.outer(rng.standard_normal(200), rng.standard_normal(20))
+        X[sites == site] += own
+    PersonalizedPCA(2, 1).fit(X, clients=sites)
 
 
 def test_suspects_that_a_plain_merge_fits_are_named_as_perhaps_honest():
