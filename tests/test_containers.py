@@ -82,6 +82,19 @@ def test_columns_in_another_order_are_refused_whatever_holds_them(code, hold):
     assert_array_equal(model.transform(hold(FRAME)), before)
 
 
+@pytest.mark.parametrize("code", ["StreamingPCA(2)", "OjaPCA(2, random_state=0)"])
+@pytest.mark.parametrize("hold", NAMED)
+def test_a_batch_in_another_order_ends_the_stream_without_a_trace(code, hold):
+    parts = [hold(part) for part in (FRAME[:20], FRAME[20:40], FRAME[40:])]
+    whole = made(code).fit(iter(parts))
+    assert list(whole.feature_names_in_) == NAMES
+    before = whole.transform(FRAME)
+    for call in (made(code).fit, whole.partial_fit):
+        with pytest.raises(ValueError, match=SAME_ORDER):
+            call(iter([*parts[:2], hold(FRAME[40:][NAMES[::-1]])]))
+    assert_array_equal(whole.transform(FRAME), before)
+
+
 # ------------------------------------------------------------------------------ what is refused
 
 

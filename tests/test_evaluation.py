@@ -306,3 +306,23 @@ def test_where_the_best_error_is_zero_the_excess_is_zero_or_infinite(container):
     assert reconstruction_error(X, V) <= 1e-12 * abs(X).max() ** 2 * 270
     assert excess_error(container(np.eye(4)), np.eye(4)) == 0  # as many components as columns
     assert excess_error(container(np.ones((5, 4))), np.eye(2, 4)) == 0  # no variance at all
+
+
+def test_a_far_first_row_hides_no_error():
+    X = make_power_law(2000, 10, alpha=0.5, random_state=0) + 1
+    X[0] += 1e8
+    stream = evaluate_stream(StreamingPCA(5), X, n_checkpoints=4)
+    for n, error in zip(stream.n_samples, stream.best_errors, strict=True):
+        # singular values are known up to 1e-16 of the first one, 1e8 times the others
+        assert_allclose(error, best(X[:n], 5, X[:n].mean(axis=0)) / n, rtol=1e-6)
+    assert (stream.errors >= stream.best_errors * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("n", [48, 64, 300])
+def test_the_best_of_equal_directions_is_found(n):
+    """Of rows that are the axes, all directions across the mean are equally good."""
+    X = np.eye(n)
+    V = np.linalg.qr((X - X.mean(axis=0))[:, :3])[0].T
+    assert excess_error(X, V) <= 1e-12
+    V[2] = n**-0.5  # the mean's direction explains nothing
+    assert_allclose(excess_error(X, V), (n - 3) / (n - 4) - 1, rtol=1e-9)

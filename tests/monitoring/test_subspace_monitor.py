@@ -259,6 +259,28 @@ def test_rows_with_holes_are_scored_and_whole_ones_learnt_where_nan_is_not_taken
     assert sparse.partial_fit(sp.csr_array(broken)).estimator_.n_samples_seen_ == 200
 
 
+OVER = """
+FederatedPCA(3)
+PCA(3)
+TruncatedSVD(3)
+SubspaceTracker(3)
+GROUSE(3, random_state=0)
+FederatedPCA(3, mechanism=AnalyzeGauss(float("inf"), 1e-3, 60.0), random_state=0)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"), [*((code, np.float64) for code in OVER), (OVER[3], "f4")]
+)
+def test_over_any_estimator(code, dtype):
+    X, Y = rows(800).astype(dtype), rows(400, seed=1).astype(dtype)
+    Y[::4, 3] += 15
+    monitor = SubspaceMonitor(made(code)).fit(X)
+    assert roc_auc_score(np.arange(400) % 4 == 0, -monitor.score_samples(Y)) > 0.98
+    for row, score in zip(Y[:3], monitor.score_samples(Y[:3]), strict=True):
+        assert_allclose(monitor.score_samples(row[None]), score, rtol=1e-3)
+
+
 # ------------------------------------------------------------------------------ unlike units
 
 

@@ -3,6 +3,8 @@
 A second pass of StreamingPCA over its rows, beside numpy's PCA of all rows.
 """
 
+import copy
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -358,6 +360,36 @@ def test_weights_are_repeated_rows_also_of_dask(X):
     assert subspace_distance(model.components_, there.components_) < 1e-10
     model.refine(X, weight, n_rounds=5)
     assert_bounded(model, X, RANK, 0.1, weight=weight)
+
+
+def test_rows_that_wait_are_taken_first_and_the_stream_goes_on(X):
+    model = in_batches(X)
+    for row in X[:3]:
+        model.partial_fit(row[None])
+    rows = np.concatenate([X, X[:3]])
+    error = excess(copy.deepcopy(model), rows)
+    assert excess(model.refine(rows), rows) < error / 5
+    bound = model.subspace_error_bound_
+    assert copy.deepcopy(model).subspace_error_bound_ == bound
+    model.partial_fit(X[:50])
+    assert model.n_samples_seen_ == N + 53
+    assert model.subspace_error_bound_ >= bound
+    with pytest.raises(ValueError, match="weight of 1553"):
+        model.refine(X)
+    rows = np.concatenate([rows, X[:50]])
+    assert excess(model.refine(rows), rows) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("n", "options"), [(400, {"block_size": 50}), (600, {})])
+def test_what_was_cut_bounds_the_error(n, options, dtype):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 3)) @ rng.standard_normal((3, 400)) * 10
+    X = (X + 1e-3 * rng.standard_normal((n, 400))).astype(dtype)
+    model = StreamingPCA(3, oversampling=10, **options).fit(X)
+    assert assert_bounded(model, X, 3, 1e-3) > 0
+    assert model.refine(X).subspace_error_bound_ < (1e-6 if dtype == np.float64 else 1e-3)
+    assert_bounded(StreamingPCA(3).fit(X[:, :50].astype(float)), X[:, :50], 3, 1e-9)
 
 
 def test_one_row_and_constant_rows():

@@ -15,10 +15,14 @@ from helpers import assert_finite_and_orthonormal, sine, svd_of, with_holes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from tracker_helpers import fed, planted
 
-from fedpca_sklearn import StreamingPCA
+from fedpca_sklearn import PAST, StreamingPCA, Subspace
 from fedpca_sklearn.summary import _exact
 
 START = np.datetime64("2026-03-01T12:00:00", "s")
@@ -60,6 +64,16 @@ def test_rows_fade_by_the_factor_of_the_half_life(h):
     model = fed(StreamingPCA(3, half_life=h), X, (1, 1, 88, 110))
     assert_pca_of_weighted(model, X, 0.5 ** (np.arange(len(X))[::-1] / h))
     assert_array_equal(StreamingPCA(3, half_life=h).fit(X).n_samples_, 200)
+
+
+@pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
+@each(*TIMED, "SubspaceTracker(3)", "RobustSubspaceTracker(3, batch_size=60)")
+def test_a_number_of_rows_is_the_factor_to_the_last_bit(model):
+    by_rows = clone(model).set_params(half_life=45.0).fit(X)
+    by_factor = clone(model).set_params(forgetting_factor=2 ** (-1 / 45.0)).fit(X)
+    for name in ("components_", "mean_", "explained_variance_", "noise_variance_"):
+        assert_array_equal(getattr(by_rows, name), getattr(by_factor, name))
+    assert sine(by_rows.components_, clone(model).fit(X).components_) > 1e-6
 
 
 # ------------------------------------------------------------------------------ in time
@@ -168,3 +182,40 @@ def test_trackers_forget_the_past_in_gaps_of_ten_thousand_half_lives(model, gaps
     model.fit(rows, times=START + (3600 * hours).astype("m8[s]"))
     assert_finite_and_orthonormal(model, model.explained_variance_)
     assert sine(model.components_, V) < 0.05
+
+
+def test_after_a_gap_of_a_thousand_half_lives_the_past_is_gone():
+    pca = StreamingPCA(3, half_life="1s").fit(X[:100], times=TIMES[:100])
+    pca.partial_fit(X[100:], times=np.full(100, TIMES[99] + HOUR))
+    alone = StreamingPCA(3).fit(X[100:]).components_
+    assert_array_equal(pca.components_, alone)
+    # and a row that is as late has no weight
+    pca.partial_fit(1e6 * X[:1], times=TIMES[:1])
+    assert_array_equal(pca.components_, alone)
+    assert pca.n_samples_seen_ == 201
+
+
+def test_a_stream_goes_on_from_a_file_with_its_last_time():
+    pca = StreamingPCA(3, half_life="1h").fit(X[:100], times=TIMES[:100])
+    kept = Subspace.from_bytes(pca.subspace_.to_bytes())
+    again = StreamingPCA.from_subspace(kept, 3, half_life="1h", last_time=pca.last_time_)
+    for model in (pca, again):
+        model.partial_fit(X[100:], times=TIMES[100:])
+        assert_pca_of_weighted(model, X, in_hours(1, TIMES))
+    assert_allclose(again.components_, pca.components_, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_times_reach_a_step_of_a_pipeline_and_a_search(routing):
+    for model in (StreamingPCA(3), PAST(3, random_state=0)):
+        name = type(model).__name__.lower()
+        pipe = make_pipeline(StandardScaler(), model.set_params(half_life="1h"))
+        given = {"times" if routing else f"{name}__times": TIMES}
+        with config_context(enable_metadata_routing=routing):
+            pipe.fit(X, **given)
+            grid = {f"{name}__half_life": ["10min", "10h"]}
+            search = GridSearchCV(pipe, grid, cv=3).fit(X, **given)
+        assert search.best_params_ == {f"{name}__half_life": "10h"}  # of a subspace that stays
+        if name == "streamingpca":
+            scaled = StandardScaler().fit_transform(X)
+            assert_pca_of_weighted(pipe[-1], scaled, in_hours(1, TIMES))

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from fedpca_sklearn import StreamingPCA
+from fedpca_sklearn import EnergyBounds, StreamingPCA
 
 CODES = """
 StreamingPCA(3)
@@ -171,6 +171,35 @@ def test_a_stream_of_batches_is_what_its_batches_are(d, dtype):
     assert_same(whole, batches)
     assert_same(whole.partial_fit(stream()), batches.partial_fit(iter(parts)))
     assert whole.components_.dtype == (np.float32 if dtype == np.float32 else np.float64)
+
+
+@pytest.mark.parametrize("kind", ["weights", "sparse", "stream", "fit", "parameter"])
+def test_other_rows_and_parameters_end_the_batch_of_single_ones(kind):
+    X, w = rows(60), np.linspace(1, 2, 20)
+    one, batches = one_by_one(StreamingPCA(3), X[:20]), StreamingPCA(3).partial_fit(X[:20])
+    for model in (one, batches):
+        if kind == "weights":
+            model.partial_fit(X[20:40], sample_weight=w)
+        elif kind == "sparse":
+            model.partial_fit(sp.csr_array(X[20:21]))
+        elif kind == "stream":
+            model.partial_fit(iter([X[20:21], X[21:40]]))
+        elif kind == "fit":
+            model.fit(X[20:])
+        else:  # rows are taken by the parameters with which they came
+            model.set_params(forgetting_factor=0.5)
+            one_by_one(model, X[20:30]) if model is one else model.partial_fit(X[20:30])
+    assert_same(one, batches)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rank_rule": EnergyBounds()}, {"forgetting": "blocks", "forgetting_factor": 0.9}]
+)
+def test_where_a_batch_means_something_a_row_is_one(options):
+    X = rows(30)
+    model = one_by_one(StreamingPCA(2, **options), X)
+    assert not waits(model)
+    assert_same(model, StreamingPCA(2, **options).fit(X[i : i + 1] for i in range(30)))
 
 
 # ------------------------------------------------------------------------------ any model

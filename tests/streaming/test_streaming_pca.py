@@ -527,6 +527,16 @@ def test_it_goes_on_from_a_summary_as_the_original(code, dtype, d):
         assert_array_equal(goes_on.rank_history_, stays.rank_history_[history:])
 
 
+def test_what_a_summary_knows_is_the_default_when_going_on_from_it():
+    summary = Subspace.from_rows(rows(60, 8), center=False)
+    pca = StreamingPCA.from_subspace(summary, 3)
+    assert (pca.n_samples_seen_, pca.n_samples_, pca.n_features_in_) == (60, 60, 8)
+    assert not pca.center
+    half = StreamingPCA.from_subspace(summary.decay(0.001), 3)
+    assert half.n_samples_seen_ == 8  # as many rows as directions, at the least
+    assert half.n_components_ == 3
+
+
 @pytest.mark.parametrize(
     "code",
     ["StreamingPCA(2)", "OjaPCA(2, random_state=0)", "SubspaceTracker(2)", "FederatedPCA(2)"],

@@ -5,7 +5,7 @@ noise of deviation s, n rows of which all count and directions of deviation a, a
 about s sqrt(d / n) / a, and k directions explain (1 + k / n) times the least error.
 """
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from golden_cases import made
 from helpers import assert_finite_and_orthonormal, leading, naming, peak_bytes, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from tracker_helpers import fading, fed, planted, trackers
+from tracker_helpers import centred_row_by_row, fading, fed, planted, trackers
 
 from fedpca_sklearn import GROUSE, PETRELS
 
@@ -224,3 +224,57 @@ def test_features_may_be_missing_from_all_rows(model, center):
     model = clone(model).set_params(center=True).fit(same)  # rows that do not differ
     assert_allclose(model.mean_, np.nan_to_num(same[0]), atol=1e-12)
     assert_allclose(model.explained_variance_, 0, atol=1e-12)
+
+
+@each("GROUSE(3, center=False, random_state=0)", "PAST(3, forgetting_factor=0.99, random_state=0)")
+@pytest.mark.parametrize(("init", "first"), [("rows", 7), ("random", 33)])
+def test_variances_are_the_energy_that_the_components_of_the_time_held(model, init, first):
+    model, f = clone(model).set_params(init=init), factor(model)
+    X = np.concatenate([planted(320)[0], planted(330, seed=9)[0]])
+    Z, first = (centred_row_by_row(X, f), first) if model.center else (X, first - 1)
+    weight, held = fading(650, f), 0.0
+    for start, end in pairwise([0, *range(first, 650, 32), 650]):
+        part, before = slice(start, end), start or first  # the first block in its own basis
+        V = clone(model).fit(X[:before]).components_
+        held += weight[part] @ np.sum((Z[part] @ V.T) ** 2, axis=1)
+    model.fit(X)
+    assert_allclose(model.explained_variance_ratio_.sum(), held / (weight @ np.sum(Z**2, axis=1)))
+
+
+@trackers("starts")
+def test_a_start_is_of_given_rows_whatever_the_seed_or_of_a_given_basis(model):
+    X = planted(40, noise=0.3)[0]
+    a, b = (clone(model).set_params(random_state=s).fit(X) for s in (1, 2))
+    assert sine(a.components_, b.components_) < 1e-7
+    later = clone(model).set_params(center=False)
+    later.partial_fit(np.zeros((40, 20))).partial_fit(X[:6])  # zeros leave the start to others
+    assert sine(later.components_, leading(X[:6], 3)) < 1e-7
+    V = leading(planted(200, seed=1)[0], 3)
+    init = np.random.default_rng(0).standard_normal((3, 3)) @ V
+    given, before = clone(model).set_params(init=init, center=False), 1e-9 * V
+    assert sine(given.fit(before).components_, V) < 1e-6
+
+
+@each("GROUSE(1, center=False, random_state=0)", "PETRELS(1, center=False, random_state=0)")
+@pytest.mark.parametrize(("rest", "counts"), [(0.2, True), (0.01, False)])
+def test_rows_whose_holes_amplify_noise_tenfold_do_not_count_in_variances(model, rest, counts):
+    # noise of a coordinate is amplified by 1 / (square of the component in the entries seen)
+    rng = np.random.default_rng(0)
+    v = np.r_[np.sqrt(1 - rest), np.full(10, np.sqrt(rest / 10))]
+    scores = 3 * rng.standard_normal(4000) * np.where(np.arange(4000) % 2, 10, 1)
+    X = scores[:, None] * v
+    X[1::2, 0] = np.nan  # every second row, of a hundred times the variance
+    variance = clone(model).fit(X).explained_variance_[0]  # of the entries seen 98 and 13.4 at most
+    assert variance > 80 if counts else abs(variance - 9) < 5 * 9 * np.sqrt(2 / 2000)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("averaged", "greedy"), ("greedy", 0.02), (0.1, "averaged")]
+)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_another_step_size_holds_from_the_next_rows_on(before, after, share):
+    X, given = with_holes(planted(400, 8, noise=0.3)[0], share), {"center": False}
+    model = GROUSE(3, step_size=before, init=np.eye(3, 8), **given).fit(X[:256])  # whole blocks
+    other = GROUSE(3, step_size=after, init=model.components_, **given).fit(X[256:])
+    model.set_params(step_size=after).partial_fit(X[256:])
+    assert sine(model.components_, other.components_) < 1e-8
