@@ -319,7 +319,7 @@ small() | n_samples, n_features | 0, 2.5, None
 small() | n_components | 0, "3", 61
 small() | model | "jump", None, ["walk"]
 small() | change_points | (3,),
-small(model="piecewise") | change_points | 50, "ab", (2.7,), (100, 50), (-5,), (500,)
+small(model="piecewise") | change_points | 50, "ab", (2.7,), (100, 50), (-5,), (200,), (500,)
 small(model="rotation") | delta | nan, inf, "fast", [1, 2], "1"
 small() | variances | [1.0, 1.0], [1.0, nan, 1.0], [1.0, inf, 1.0], 2.0, [1.0, -1.0, 1.0], "ones"
 small() | noise_std | -1.0, nan, inf

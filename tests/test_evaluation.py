@@ -305,6 +305,7 @@ def test_where_the_best_error_is_zero_the_excess_is_zero_or_infinite(container):
     assert excess_error(X, rng.standard_normal((3, 9))) == np.inf
     assert reconstruction_error(X, V) <= 1e-12 * abs(X).max() ** 2 * 270
     assert excess_error(container(np.eye(4)), np.eye(4)) == 0  # as many components as columns
+    assert excess_error(container(np.eye(2, 9)), np.eye(9)[4:6]) == np.inf  # as many as rows
     assert excess_error(container(np.ones((5, 4))), np.eye(2, 4)) == 0  # no variance at all
 
 

@@ -1,5 +1,7 @@
 """Intervals from summaries: against a jackknife of rows, and against the population."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -13,6 +15,7 @@ from fedpca_sklearn import (
     make_spiked,
 )
 from fedpca_sklearn.intervals import (
+    CERTAIN,
     deviations_of,
     deviations_of_unlike,
     freedom_of_unlike,
@@ -105,6 +108,8 @@ def test_blocks_of_one_site_are_as_sites_are_and_blocks_may_name_their_site():
     for twice in ([named[0], named[0]], named[0]):
         with pytest.raises(ValueError, match="of site 'a', as is"):
             jackknife_intervals(twice, 1)
+    with pytest.raises(ValueError, match="has 3 features"):
+        jackknife_intervals([pairs[0], summaries(np.ones((2, 5, 3)))], 1)
 
 
 # ------------------------------------------------------------------------------ the angle
@@ -173,10 +178,28 @@ def test_deviations_of_unlike_parts_are_unbiased():
     D = deviations_of_unlike(np.eye(10), shares)
     assert np.sum(D**2 / shares) >= 1 - 1e-12
     assert np.sum(D**2) >= 0.9 * shares @ shares
+    # variances of what is left beside the mean, over those of the parts: equal ones, or by rows
+    A = np.eye(10) - shares
+    left = [np.diag(A @ C @ A.T) / np.diag(C) for C in (np.eye(10), np.diag(1 / shares))]
+    assert_allclose(D, (shares / np.sqrt(np.min(left, axis=0)))[:, None] * A)
     expected = deviations_of(np.eye(5), equal, np.zeros(5, dtype=int))
     assert_allclose(deviations_of_unlike(np.eye(5), equal), expected)
     assert_allclose(freedom_of_unlike(equal), 4)
     assert 1.5 < freedom_of_unlike(shares) < 2
+
+
+@pytest.mark.parametrize("more", [0.99, 1.01])
+def test_means_of_sites_differ_by_a_test_of_chi_squared(more):
+    """n times the squares of means over the variance within has m - 1 degrees of freedom."""
+    rng, means = np.random.default_rng(0), np.arange(10.0) - 4.5
+    Y = rng.standard_normal((40, 4)) * [5.0, 1.0, 1.0, 1.0]
+    Y = np.linalg.qr(Y - Y.mean(axis=0))[0] * [9.0, 3.0, 2.0, 1.0]
+    within = 10 * 9.0**2 / (400 - 10)
+    t = np.sqrt(more * stats.chi2.ppf(CERTAIN, 9) * within / (40 * means @ means))
+    parts = summaries([Y + t * m * np.eye(4)[0] for m in means])
+    told = pytest.warns(UserWarning, match="the means of the 10 sites differ")
+    with told if more > 1 else nullcontext():
+        jackknife_intervals(parts, 1)
 
 
 # ------------------------------------------------------------------------------ who can use it

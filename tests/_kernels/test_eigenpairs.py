@@ -14,6 +14,7 @@ from fedpca_sklearn import subspace_distance
 from fedpca_sklearn._kernels import lanczos
 from fedpca_sklearn._kernels.certificates import (
     FAILURE,
+    _sine,
     certificate_of_cut,
     certificate_of_products,
     largest_eigenvalue,
@@ -437,3 +438,43 @@ def test_eigenvalues_are_between_their_bounds():
         assert np.all((low <= lam) & (lam <= high))
     assert (high - low).max() < 1e-6
     assert found.sine < 30 * error
+
+
+@pytest.mark.parametrize("n_products", [1, 3])
+def test_the_bound_on_what_is_left_is_by_the_polynomial_of_least_mean_square(n_products):
+    """By normal equations in powers of the matrix: f has f(x) = 1 and the least |f(E) probes|."""
+    rng = np.random.default_rng(0)
+    values = np.sort(rng.uniform(0, 1, 30) ** 3)[::-1]
+    E, _ = matrix(values)
+    probes, trace = rng.standard_normal((4, 30)), float(values.sum())
+    powers = [probes @ np.linalg.matrix_power(E, i) for i in range(n_products + 1)]
+    gram = np.array([[np.sum(a * b) for b in powers] for a in powers])
+    quantile = np.sqrt(chi2.ppf(FAILURE, 4))
+
+    def certain(x):
+        c = np.linalg.solve(gram, x ** np.arange(n_products + 1))
+        c /= c @ x ** np.arange(n_products + 1)
+        return np.linalg.norm(np.tensordot(c, powers, 1), 2) < quantile
+
+    bound = largest_eigenvalue(lambda P: P @ E, probes, n_products, trace)
+    assert certain(bound) or bound == trace
+    assert not certain(0.95 * bound)
+
+
+def test_the_sine_is_by_a_system_of_two_inequalities():
+    """|X2| and |X3| where both are equalities; the gap is the least eigenvalue of their matrix."""
+    values, across, e = np.array([3.0, 2.0, 0.5]), np.diag([1e-2, 2e-2, 0.5]), 0.8
+    found = []
+    for at in (1, 2, 3):
+        W, Z = slice(1, at), slice(at, 3)
+        upper = values + e * np.diag(across)
+        gaps = [3.0 - upper[W].max(initial=0.0), 3.0 - max(e, upper[Z].max(initial=0.0))]
+        of_V, of_W = 0.1, np.sqrt(np.diag(across)[W].max(initial=0.0))
+        A = np.array([[gaps[0], -e * of_W], [-e * of_W, gaps[1]]])
+        x = np.linalg.solve(A, e * of_V * np.array([of_W, 1.0]))
+        gap = np.linalg.eigvalsh(A)[0]
+        if at == 1:  # all others are one part
+            gap = gaps[1]
+            x = np.array([0.0, e * of_V / gap])
+        found.append(np.linalg.norm(x) + 1e-3 / gap)
+    assert_allclose(_sine(values, across, 1, e, 1e-3), min(found), rtol=1e-12)

@@ -26,7 +26,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn._kernels.row_moments import RowsAtHand
-from fedpca_sklearn.summary._refinement import Refinement, products_of
+from fedpca_sklearn.summary._refinement import Refinement, _rng_of, products_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -230,3 +230,11 @@ def test_products_of_which_no_eigenvalues_are_found_are_named():
             hostile[at] = rng.choice([-1, 1]) * 10.0 ** rng.uniform(10, 308)
         with pytest.raises(ValueError, match="products exceed the sum of squares"):
             refinement.add(hostile)
+
+
+def test_vectors_at_random_depend_on_the_summary_and_not_on_its_rounding():
+    a, b = (Subspace.from_rows(np.random.default_rng(i).standard_normal((50, 9))) for i in (0, 1))
+    near = a._replace(components=a.components + 1e-9)
+    drawn = [_rng_of(summary).standard_normal(3) for summary in (a, near, b)]
+    assert_array_equal(drawn[0], drawn[1])
+    assert np.abs(drawn[0] - drawn[2]).max() > 0.1

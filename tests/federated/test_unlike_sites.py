@@ -22,7 +22,7 @@ from fedpca_sklearn import (
     Subspace,
     SubspaceMerge,
 )
-from fedpca_sklearn.federated._lack_of_fit import share_explained
+from fedpca_sklearn.federated._lack_of_fit import residual, share_explained
 from fedpca_sklearn.federated._weighted_merges import _one_noise
 
 # -------------------------------------------------------------------- RobustMerge
@@ -373,3 +373,12 @@ def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
     merged = Subspace(np.eye(3), [5.0, 4.0, 1.0], np.zeros(3), 20, 42.0)
     # 17, 4 and 9.5 along the axes
     assert_allclose(share_explained([first, second], merged, 2), (17 + 4) / (17 + 9.5))
+
+
+def test_the_residual_is_of_rows_about_the_mean_of_the_model():
+    rng = np.random.default_rng(0)
+    rows = [rng.standard_normal((n, 6)) + 2 * rng.standard_normal(6) for n in (9, 14)]
+    model = SubspaceMerge().merge(summaries(rows), 2)
+    D = np.concatenate(rows) - model.mean
+    expected = np.sum((D - D @ model.components.T @ model.components) ** 2)
+    assert_allclose(residual(summaries(rows), model), expected)

@@ -223,17 +223,19 @@ def test_of_many_rows_searches_take_less_and_the_release_takes_the_rest():
     assert mechanism.costs(7, 1, 0.5).searches == pytest.approx(0.2 * budget)
 
 
-def test_a_release_has_the_noise_of_what_its_searches_left():
-    X, mechanism = spiked_rows(20_000, 6)[0], searching()
-    first = mechanism.terms(X, mechanism.costs(6, 1))
+@pytest.mark.parametrize("n_releases", [1, 4])
+def test_a_release_has_the_noise_of_what_its_searches_left(n_releases):
+    X, mechanism = spiked_rows(20_000, 6)[0], searching(n_releases=n_releases)
+    budget = mechanism.budget() / n_releases
+    first = mechanism.terms(X, mechanism.costs(6, 1, 1 / n_releases))
     terms = mechanism.searched(X, first, rng())
     costs = terms.costs
     searches = mechanism._searches_of(20_000, 6)  # of which one round found nothing to move
-    of_norm = PrivateNorm().cost(20_000, 6, mechanism.budget())
+    of_norm = PrivateNorm().cost(20_000, 6, budget)
     assert_allclose(costs.searches - of_norm, (searches - of_norm) / 3, rtol=1e-12)
     # of the first release, with noise of std off the diagonal, 2 R^4 / (2 std^2)
     of_first = (terms.row_norm**2 / terms.shape.std) ** 2
-    assert_allclose(mechanism.cost(costs, 6) + of_first, mechanism.budget(), rtol=1e-12)
+    assert_allclose(mechanism.cost(costs, 6) + of_first, budget, rtol=1e-12)
     assert_allclose(of_first, (of_first + costs.product) / 4, rtol=1e-12)
     assert of_first + costs.product > 1.1 * first.costs.product
 

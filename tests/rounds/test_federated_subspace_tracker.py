@@ -291,6 +291,23 @@ def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise, scale):
     assert abs(margin - want) <= 5 / np.sqrt(90) * want + 1e-9 * sigma[0]
 
 
+def test_the_margin_is_by_the_asymmetry_of_what_arrives():
+    """Entries with noise of deviation s differ from their mirror images by sqrt(2) s."""
+    rng = np.random.default_rng(0)
+    S = np.triu(rng.standard_normal((10, 10)), 1)
+    S -= S.T
+
+    class Skewed(PerfectChannel):
+        def receive(self, messages, rng):
+            total, count = super().receive(messages, rng)
+            return total + (np.append(S, [0, 0]) if total.shape == (102,) else 0), count
+
+    state, clients = np.random.RandomState(0), [Client(0, rng.standard_normal((20, 12)))]
+    _, margin = largest_eigenvalue(Federation(channel=Skewed(), rng=state), clients, state, 20)
+    s = np.sqrt(np.sum((S - S.T) ** 2) / 90 / 2)
+    assert_allclose(margin, s * (np.sqrt(20) + 10), rtol=1e-9)
+
+
 def test_the_eigenvalue_of_clients_that_take_part_stands_for_that_of_all():
     """Three clients have the same rows, and one is never there."""
     Z, state = np.random.default_rng(0).standard_normal((20, 12)), np.random.RandomState(0)

@@ -1,5 +1,7 @@
 """RobustSum: rounds of the clients that are no suspects, each held to its own summary."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from golden_cases import made
@@ -15,6 +17,7 @@ from fedpca_sklearn import (
     SiteEvidence,
     subspace_distance,
 )
+from fedpca_sklearn.rounds._robust_sum import _is_part_of
 
 RNG = np.random.RandomState(0)
 SITES, RANK = 20, 5
@@ -256,3 +259,12 @@ def test_sums_that_hide_or_are_not_alike_refuse_it(row):
     labels = {} if "Vertical" in code else {"clients": sites}
     with pytest.raises(ValueError, match=words):
         made(code).fit(X, **labels)
+
+
+def test_a_part_of_a_scatter_matrix_has_no_negative_eigenvalue_and_no_larger_trace():
+    is_part, within = partial(_is_part_of, slack=1e-9), np.array([[3.0, 1.0], [1.0, 1.0]])
+    assert is_part(within, 4.0)
+    assert not is_part(within, 3.99)
+    assert not is_part(within - np.eye(2), 4.0)
+    assert not is_part(within + np.eye(2, k=1) * 1e-6, 5.0)
+    assert not is_part(within * [[1, 1], [1, np.nan]], 5.0)

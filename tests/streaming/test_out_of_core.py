@@ -56,6 +56,7 @@ FILES = [
     (np.array([["a"]], object), NUMBERS),
     *((np.zeros((3, 3), dtype), NUMBERS) for dtype in (complex, "M8[s]", "U3", [("a", float)])),
     (announced((10**9, 10**9)), "announces 1000000000 rows of 1000000000 columns of 8 bytes, but"),
+    (announced((7, 1)), "announces 7 rows of 1 columns of 8 bytes, but"),  # of which six are there
     (announced((-1, 2)), "announces -1 rows"),
     (announced((2.5, 2)), DAMAGED + "shape is not valid"),
     (announced("1" * 20_000), DAMAGED + "Header info length"),

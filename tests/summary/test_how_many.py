@@ -27,6 +27,7 @@ from fedpca_sklearn import (
     merge_subspaces,
     parallel_analysis,
 )
+from fedpca_sklearn.summary import _rank_selection
 from fedpca_sklearn.summary._rank_selection import minka_evidence
 
 DIGITS = load_digits().data
@@ -131,6 +132,15 @@ def thresholds_from_rows(X, level, n_draws, rng):
         rows *= X.std(axis=0) / rows.std(axis=0)
         draws.append(np.linalg.eigvalsh(np.cov(rows.T))[::-1])
     return np.quantile(draws, 1 - level, axis=0), np.std(draws, axis=0)
+
+
+@pytest.mark.parametrize(("level", "exceeded"), [(0.05, 10), (0.1, 20)])
+def test_a_threshold_is_exceeded_with_the_probability_that_is_stated(level, exceeded, monkeypatch):
+    """Another draw is above that of rank r of 199 with a probability of (200 - r) / 200."""
+    draws = np.random.default_rng(0).permutation(199)[:, None] * np.ones(8)
+    monkeypatch.setattr(_rank_selection, "null_variances", lambda *_: draws)
+    found = parallel_analysis(Subspace.from_rows(SPIKED[:, :8]), level=level, n_draws=199)
+    assert_array_equal(found.thresholds, 200 - exceeded - 1)
 
 
 @pytest.mark.parametrize("shape", [(90, 8), (12, 20)], ids=["tall", "wide"])

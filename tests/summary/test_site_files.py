@@ -94,6 +94,7 @@ def test_names_and_sites_stay_with_a_summary():
         both = merge_subspaces([summary, Subspace.from_rows(rows())])
     assert (both.feature_names, both.site, both.sites) == (NAMES, None, ("north",))
     assert merge_subspaces([two, of_site("west")]).sites == ("north", "south", "west")
+    assert merge_subspaces([two, Subspace.empty(4)]).sites == ("north", "south")  # has no rows
     for given in (iter(["south", "north"]), {"south", "north"}):
         assert Subspace(**fields_of(two, sites=given)).sites == ("north", "south")
 

@@ -279,6 +279,17 @@ def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found)
         assert_array_equal(model.fit(X).change_points_, changes)
 
 
+@pytest.mark.parametrize(("size", "found"), [(1e-6, True), (1e-9, False)])
+def test_residuals_of_rounding_are_no_change(size, found):
+    """Squares of 1e-12 or 1e-18 beside rows of squares of 100, after residuals of zero."""
+    signs = np.tile([[1.0, 1.0], [1.0, -1.0]], (10, 1))
+    X = np.zeros((40, 5))
+    X[:, :2] = np.concatenate([signs * [10, 0], signs * [10, size]])
+    options = {"init": np.eye(1, 5), "detect_changes": ChangeDetection(1)}
+    model = SubspaceTracker(1, batch_size=20, **{**PAPER, **options}).fit(X)
+    assert_array_equal(model.change_points_, [20] if found else [])
+
+
 @pytest.mark.parametrize("change", [80, 100])
 @pytest.mark.parametrize("n_updates", [5, 15])
 def test_a_change_during_the_last_updates_is_followed(change, n_updates):
