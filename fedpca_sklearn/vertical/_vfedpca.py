@@ -433,7 +433,8 @@ def _common(
 def _send_to_neighbours(federation: Federation, heard: np.ndarray, size: int, k: int) -> None:
     """Log vectors, once to neighbours, and then their k products with those, to all."""
     federation.gossip.record(federation.log, size, 1)
-    pass_on(federation, [Message(m, 8 * m) for m in k * (heard.sum(axis=1) - 1)])
+    products = (k * (heard.sum(axis=1) - 1)).tolist()
+    pass_on(federation, [Message(m, 8 * m) for m in products])
 
 
 def _average(

@@ -229,13 +229,17 @@ def test_floats_of_vfedpca_between_neighbours(topology, edges, diameter, weighti
     assert len(passed_on) == diameter
     assert passed_on[0] == 2 * edges * size
     assert sum(passed_on) == 5 * 4 * size
-    near = floats(vertical(1, **options, exchange="neighbours").fit(rows()))
     # vectors once, then the products of neighbours to all; and the same of the common vectors
-    period, signs = near[: 1 + diameter], near[1 + diameter : -3]
-    assert period[0] == 2 * edges * size
-    assert signs[0] == 2 * edges * 60
-    assert sum(period[1:]) == sum(signs[1:]) == 2 * edges * 4
-    assert near[-3:] == end(1, 5)
+    for r in (1, 2):
+        near = floats(vertical(r, **options, exchange="neighbours").fit(rows()))
+        *periods, signs = np.split(near[:-3], (1 + diameter) * np.arange(1, r + 1))
+        for period in periods:
+            assert period[0] == 2 * edges * size
+            assert sum(period[1:]) == 2 * edges * 4
+        assert signs[0] == 2 * edges * 60 * r
+        assert sum(signs[1:]) == 2 * edges * 4 * r
+        assert near[-3:] == end(r, 5)
+        assert {type(n) for n in near} == {int}
 
 
 def test_the_last_messages_do_not_pass_the_channel():
