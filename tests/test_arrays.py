@@ -543,6 +543,43 @@ def test_float32_rows_are_multiplied_in_float64_where_float32_is_not_certain(
     assert as_numpy(pca.components_).dtype == np.float32
 
 
+def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put_there):
+    X, weight = power_law(1200, 270), np.random.default_rng(0).uniform(0.5, 2.0, 500)
+    expected = StreamingPCA(10).fit(X[:500], sample_weight=weight)
+    pasts = [clone(expected).fit(X[:500], sample_weight=weight)]
+    pasts.append(clone(expected).fit(put_there(X[:500]), sample_weight=put_there(weight)))
+    for rows in (X[500:900], X[900:]):
+        expected.partial_fit(rows)
+    for past in pasts:
+        past.partial_fit(map(put_there, batches(X[500:900])))
+        twin = copy.deepcopy(past)  # which reads
+        assert twin.subspace_.n_components == 270
+        goes_on = StreamingPCA.from_subspace(past.subspace_, 10)
+        for pca in (past, twin, goes_on):
+            pca.partial_fit(map(put_there, batches(X[900:])))
+            close(pca.components_, as_numpy(past.components_), 1e-12)
+        close(past.components_, expected.components_)
+        close(past.mean_, expected.mean_)
+        close(past.singular_values_, expected.singular_values_)
+        assert past.n_samples_ == expected.n_samples_
+
+
+def test_what_fails_late_in_a_stream_leaves_everything_as_it_was(put_there):
+    X = power_law(300, 12)
+    pca = StreamingPCA(3).fit(put_there(X))
+    before = dict(vars(pca))
+    broken = X.copy()
+    broken[7, 2] = np.nan
+    for wrong, words in [
+        (broken, "contains NaN"),
+        (X[:0], "at least one row"),
+        (X[:, 1:], "11 feat"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            pca.partial_fit(map(put_there, [X, X, wrong]))
+        assert all(vars(pca)[name] is value for name, value in before.items())
+
+
 def test_batches_of_several_dtypes_have_that_of_the_first(put_there):
     parts = [np.arange(120).reshape(30, 4) % 7, *batches(power_law(90, 4)), np.eye(4, dtype="f4")]
     for order in (parts, parts[::-1]):

@@ -144,6 +144,14 @@ def test_no_deviation_has_no_angle():
     assert np.isfinite(found.explained_variance_interval).all()
 
 
+def test_the_freedom_of_the_angle_is_that_of_the_site_whose_blocks_differ(monkeypatch):
+    """Satterthwaite: (sum of s_i^2)^2 / sum of s_i^4 / f_i over sites, where one of two is zero."""
+    found, alike = [], summaries([rows()[:60]] * 3)
+    monkeypatch.setattr("fedpca_sklearn.intervals.sine_bound", lambda _, f, __: found.append(f))
+    jackknife_intervals([summaries(np.split(rows(), 10)), alike], 1)
+    assert found == pytest.approx([9])
+
+
 # ------------------------------------------------------------------------------ the population
 
 

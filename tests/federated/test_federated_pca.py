@@ -404,6 +404,8 @@ BAD_LABELS = [
     ([1.0] * 11 + [2.5], rf"{ONE_LABEL}2\.5"),
     ([2**70] * 12, f"{ONE_LABEL}1180591620717411303424"),
     ([1e20] * 6 + [2e20] * 6, rf"{ONE_LABEL}1e\+20"),
+    ([2.0**63] * 12, rf"{ONE_LABEL}9\.22"),
+    ([-(2.0**63) - 2048] * 12, rf"{ONE_LABEL}-9\.22"),
     ([b"a"] * 12, f"{ONE_LABEL}b'a'"),
     (pd.date_range("2020", periods=12), f"{ONE_LABEL}2020"),
 ]

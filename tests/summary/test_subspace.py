@@ -218,6 +218,16 @@ def test_sparse_columns_fully_stored_with_mean_1e6(weighted):
     assert_allclose(found, column_squares(single)[1:7], rtol=1e-6)
 
 
+def test_the_mean_of_a_sparse_column_that_is_fully_stored_is_found_in_two_steps():
+    """Rounding of a sum of 2,000 numbers is not left in it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 300)) * (rng.random((2000, 300)) < 0.1)
+    X[:, 0] = 0.1
+    found = Subspace.from_rows(sp.csr_array(X), 3)
+    assert_allclose(found.mean[0], 0.1, rtol=1e-15)
+    assert found.column_scatter[0] < 1e-30
+
+
 def test_sparse_columns_that_nearly_agree_keep_ten_digits_of_what_they_differ_in():
     """One row of 10,000 has no entry: products less those of the means lose four digits."""
     rng = np.random.default_rng(0)
