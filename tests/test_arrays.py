@@ -580,6 +580,17 @@ def test_what_fails_late_in_a_stream_leaves_everything_as_it_was(put_there):
         assert all(vars(pca)[name] is value for name, value in before.items())
 
 
+@pytest.mark.parametrize("on_host", [True, False])
+def test_batches_of_several_places_are_taken_in_their_order(on_host, monkeypatch):
+    X = power_law(600, 30)
+    kinds = [on_strict, on_strict, np.asarray, on_strict, torch.asarray, torch.asarray]
+    if not on_host:
+        as_if_on_a_device(monkeypatch)
+    found = StreamingPCA(3).fit(put(part) for put, part in zip(kinds, batches(X), strict=True))
+    assert isinstance(found.components_, torch.Tensor)
+    close(found.components_, StreamingPCA(3).fit(X).components_)
+
+
 def test_batches_of_several_dtypes_have_that_of_the_first(put_there):
     parts = [np.arange(120).reshape(30, 4) % 7, *batches(power_law(90, 4)), np.eye(4, dtype="f4")]
     for order in (parts, parts[::-1]):

@@ -183,6 +183,14 @@ def test_whatever_the_rows_are_the_answer_is_right_and_claims_no_more(kind, dtyp
         assert pca.subspace_.n_components == 6
 
 
+@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES[1:])
+def test_a_mean_far_from_zero_costs_only_what_its_rounding_costs(route, n, d, r, excess):
+    X = rows_of(n, d) + 1e8  # digits below 1.5e-8 are lost
+    pca = StreamingPCA(r, oversampling=10).fit(X)
+    assert excess_error(X - X.mean(axis=0), pca.components_) < max(excess, 1e-10)
+    assert_allclose(pca.mean_, X.mean(axis=0), rtol=1e-14)
+
+
 def test_a_user_who_chooses_blocks_or_a_solver_has_them(taken):
     X = rows_of(600, 1_000)
     for options in ({"block_size": 600}, {"svd_solver": "gram"}, {"svd_solver": "qr"}):

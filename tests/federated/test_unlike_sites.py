@@ -367,6 +367,29 @@ def test_sites_have_one_noise_where_bartletts_test_does_not_reject_it():
         assert _one_noise(rest, np.array([3.0, 4.0, 6.0])) == one
 
 
+def test_what_clients_cut_is_estimated_and_refined():
+    # a direction that is the last at each of many sites is among the first of all
+    rng = np.random.default_rng(0)
+    X, sites = rng.standard_normal((2000, 400)), np.repeat(np.arange(10), 200)
+    for site in range(10):
+        X[sites == site, 20 + 14 * site : 34 + 14 * site] *= 3.0  # its own
+    X[:, :5] *= 2.5  # of all
+    s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:5] ** 2
+
+    def held(pca):
+        return np.sum(((X - X.mean(axis=0)) @ pca.components_.T) ** 2) / s.sum()
+
+    with pytest.warns(UserWarning, match="clients have cut directions that others have") as caught:
+        pca = FederatedPCA(5).fit(X, clients=sites)
+    assert held(pca) < 0.99
+    assert "n_refinements=2" in str(caught[0].message)
+    refined = FederatedPCA(5, n_refinements=2).fit(X, clients=sites)
+    assert held(refined) > 0.999
+    X, sites = np.random.default_rng(0).standard_normal((2000, 400)), np.arange(2000) % 4
+    X[:, :3] *= 6  # of all: nothing was cut that is needed, and nobody is warned
+    FederatedPCA(3).fit(X, clients=sites)
+
+
 def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
     first = Subspace(np.eye(2, 3), [4.0, 2.0], np.zeros(3), 10, 20.5)  # cut .5, the last kept is 4
     second = Subspace(np.eye(3)[[2, 0]], [3.0, 1.0], np.zeros(3), 10, 10.0)

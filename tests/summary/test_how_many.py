@@ -134,6 +134,15 @@ def thresholds_from_rows(X, level, n_draws, rng):
     return np.quantile(draws, 1 - level, axis=0), np.std(draws, axis=0)
 
 
+def test_every_route_gives_the_number_of_spikes():
+    for pca in every_route(SPIKED, "parallel"):
+        assert pca.n_components_ == 3
+        assert_allclose(pca.explained_variance_, PCA(3).fit(SPIKED).explained_variance_)
+    assert parallel_analysis(Subspace.from_rows(SPIKED, center=False)).n_components == 3
+    wide = make_spiked(60, 400, spikes=[90, 60], random_state=0)[0]
+    assert StreamingPCA("parallel").fit(wide).n_components_ == 2
+
+
 @pytest.mark.parametrize(("level", "exceeded"), [(0.05, 10), (0.1, 20)])
 def test_a_threshold_is_exceeded_with_the_probability_that_is_stated(level, exceeded, monkeypatch):
     """Another draw is above that of rank r of 199 with a probability of (200 - r) / 200."""
