@@ -502,6 +502,12 @@ def test_covariance_above_256_features_has_the_exact_diagonal(convert):
     assert pca.score(later) > PCA(10).fit(X).score(later)
 
 
+def test_covariance_of_256_features_is_that_of_scikit_learn():
+    X = make_rows(300, 256)
+    expected = PCA(3, svd_solver="full").fit(X).get_covariance()
+    assert_allclose(StreamingPCA(3).fit(X).get_covariance(), expected, atol=1e-8)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_column_without_variance_is_not_impossible_in_the_next_row(dtype):
     X = units().astype(dtype)
