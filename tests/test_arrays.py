@@ -359,6 +359,9 @@ def test_rows_on_a_device_are_checked_there_and_a_failure_changes_nothing():
         with pytest.raises(ValueError, match=words):
             pca.partial_fit(wrong)
         assert all(vars(pca)[name] is value for name, value in before.items())
+    for call in (Subspace.from_rows, FederatedPCA(2).fit):
+        with pytest.raises(ValueError, match="contains NaN"):
+            call(on_strict(np.full((3, 4), np.nan)))
 
 
 @pytest.mark.parametrize("code", OTHERS)
