@@ -22,6 +22,7 @@ from fedpca_sklearn import (
     Subspace,
     SubspaceMerge,
 )
+from fedpca_sklearn.federated import _shared_and_local
 from fedpca_sklearn.federated._lack_of_fit import residual, share_explained
 from fedpca_sklearn.federated._weighted_merges import _one_noise
 
@@ -336,8 +337,16 @@ def test_half_of_the_sites_are_no_minority():
         FederatedHeteroscedasticPCA(5, tol=1e-2, random_state=0).fit(X, clients=sites)
 
 
-def test_alike_sites_need_no_components_of_their_own():
+@pytest.mark.filterwarnings("error::UserWarning")  # which other tests ignore
+def test_alike_sites_need_no_components_of_their_own(monkeypatch):
+    """Noise gains at most what Marchenko and Pastur's edge allows, and more than half of that."""
     X, sites = rows_of_kinds([0] * 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(_shared_and_local, "NOISE", 0.5)
+        PersonalizedPCA(2, 2).fit(X, clients=sites)
+        patch.setattr(_shared_and_local, "NOISE", 1.0)
+        with pytest.warns(UserWarning, match="better for new rows"):
+            PersonalizedPCA(2, 2).fit(X, clients=sites)
     with pytest.warns(UserWarning, match="of 4 shared ones .* better for new rows"):
         PersonalizedPCA(2, 2).fit(X, clients=sites)
     rng = np.random.default_rng(1)
@@ -374,6 +383,7 @@ def test_sites_have_one_noise_where_bartletts_test_does_not_reject_it():
         assert _one_noise(rest, np.array([3.0, 4.0, 6.0])) == one
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_what_clients_cut_is_estimated_and_refined():
     # a direction that is the last at each of many sites is among the first of all
     rng = np.random.default_rng(0)

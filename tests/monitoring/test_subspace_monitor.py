@@ -341,6 +341,14 @@ def test_summaries_sparse_rows_constant_columns_weights_and_float32_are_scaled()
     assert 0 < np.mean(monitor.predict(X) == -1) < 0.15
 
 
+def test_another_contamination_holds_from_the_next_model_on():
+    monitor = chi2().partial_fit(rows(600)).set_params(contamination=0.2)
+    monitor.partial_fit(rows(200, seed=1)).partial_fit(rows(200, seed=2))
+    share = np.mean(monitor.predict(rows(2000, seed=9)) == -1)
+    assert abs(share - 0.2) < 5 * np.sqrt(0.2 * 0.8 / 2000)
+    assert monitor.offset_ == clone(monitor).fit(rows(600)).offset_
+
+
 # ------------------------------------------------------------------------------ streams
 
 
