@@ -95,6 +95,8 @@ def test_names_and_sites_stay_with_a_summary():
     assert (both.feature_names, both.site, both.sites) == (NAMES, None, ("north",))
     assert merge_subspaces([two, of_site("west")]).sites == ("north", "south", "west")
     assert merge_subspaces([two, Subspace.empty(4)]).sites == ("north", "south")  # has no rows
+    many = of_site(*(f"site {i:02d}" for i in range(30)))  # more than columns
+    assert Subspace.from_bytes(many.to_bytes()).sites == many.sites
     for given in (iter(["south", "north"]), {"south", "north"}):
         assert Subspace(**fields_of(two, sites=given)).sites == ("north", "south")
 
