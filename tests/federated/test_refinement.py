@@ -5,6 +5,7 @@ The scenario `refine` has 1,000 random problems; a share of them is here.
 
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,21 @@ def test_products_of_which_no_eigenvalues_are_found_are_named():
             hostile[at] = rng.choice([-1, 1]) * 10.0 ** rng.uniform(10, 308)
         with pytest.raises(ValueError, match="products exceed the sum of squares"):
             refinement.add(hostile)
+
+
+def test_products_may_exceed_the_scatter_by_what_messages_are_rounded_by():
+    """Rows of one direction: the norm of its product is their scatter, if nothing is rounded."""
+    rows = np.outer(np.arange(-5.0, 6.0), 1e-4 * np.arange(1.0, 7.0))
+    summary = Subspace.from_rows(rows, 1)
+    step, scatter = 0.01 * summary.scatter, summary.scatter
+    for off, more, taken in ((0.0, 0.0, True), (0.0, step, False), (step, step, True)):
+        refinement = Refinement(summary, off)
+        answer = products_of(RowsAtHand(rows), summary.mean, refinement.block)
+        products = answer[: refinement.block.size]  # a view
+        assert np.linalg.norm(products) == pytest.approx(scatter)
+        products += more * np.sign(products)
+        with nullcontext() if taken else pytest.raises(ValueError, match="products exceed the sum"):
+            refinement.add(answer)
 
 
 def test_vectors_at_random_depend_on_the_summary_and_not_on_its_rounding():
