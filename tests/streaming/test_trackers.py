@@ -278,3 +278,21 @@ def test_another_step_size_holds_from_the_next_rows_on(before, after, share):
     other = GROUSE(3, step_size=after, init=model.components_, **given).fit(X[256:])
     model.set_params(step_size=after).partial_fit(X[256:])
     assert sine(model.components_, other.components_) < 1e-8
+
+
+LOUD = {
+    "change": (planted(700)[0], planted(300, seed=9), 0.95),
+    "silence": (np.full((700, 20), 3.0), planted(600, seed=9), 0.97),
+    "loud rows": (1e8 * np.random.default_rng(3).standard_normal((32, 20)), planted(1600), 0.97),
+    "nearly silent": (1e12 * planted(200)[0], planted(2200, seed=9), 0.97),
+}
+
+
+@trackers("forgets")
+def test_what_comes_before_is_forgotten(model):
+    for kind, (before, (after, V), f) in LOUD.items():  # until its weight is that of one row
+        model = clone(model).set_params(forgetting_factor=f, center=False)
+        if hasattr(model, "lower"):
+            model.set_params(lower=0.0, upper=1.0)  # keeps three components
+        with naming(kind):
+            assert sine(model.fit(np.concatenate([before, after])).components_, V) < 0.2

@@ -22,6 +22,7 @@ from fedpca_sklearn import (
     LeftVectors,
     PerfectChannel,
     PowerRounds,
+    Ring,
     VerticalFederatedPCA,
     VerticalMethod,
     VFedPCA,
@@ -277,3 +278,21 @@ def test_a_method_of_ones_own():
     chosen = clone(model).set_params(method__label=1).fit(X)
     assert_same(chosen, model, 1e-12)
     assert sine(model.set_params(method__label=0).fit(X).components_, chosen.components_) > 1e-4
+
+
+INEXACT = {
+    "few directions": {"method": "merge", "local_components": 1},
+    "few rounds": {"method": "power", "n_rounds": 1},
+    "noise": {"method": "power", "channel": GaussianChannel(50.0), "n_rounds": 10},
+    "few iterations": {"method": "vfedpca", "local_iterations": 1, "n_rounds": 1},
+    "neighbours": {"method": "vfedpca", "topology": Ring(), "exchange": "neighbours"},
+    "gossip": {"method": "power", "topology": Ring(tol=0.1), "tol": 0.1},
+}
+
+
+@pytest.mark.parametrize("name", INEXACT)
+def test_variances_of_inexact_results_are_those_along_the_components(name):
+    X = rows()
+    model = vertical(feature_groups=4, **INEXACT[name]).fit(X)
+    assert sine(model.components_, leading(X, 3).components_) > 1e-3
+    assert_valid(model, X)
