@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import NAMES
-from helpers import peak_bytes
+from helpers import peak_bytes, with_holes
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -252,6 +252,35 @@ def test_what_depends_on_the_order_takes_chunk_after_chunk(code, threads):
     X[700, 3] = np.inf
     with pytest.raises(ValueError, match="Chunk 3: Input X contains infinity"):
         clone(pca).fit(chunked(X))
+
+
+def test_transform_is_lazy_and_carries_no_models(threads):
+    X, computed = rows(), []
+    fitted = FederatedPCA(5).fit(chunked(X, 100, 40))
+    Z = fitted.transform(chunked(X, 100, 40).map_blocks(counting(computed), meta=X[:0]))
+    assert not computed
+    assert Z.shape == (1000, 5)
+    assert_allclose(Z[:100].compute(), (X[:100] - fitted.mean_) @ fitted.components_.T, atol=1e-10)
+    assert computed == [100]
+    whitened = StreamingPCA(5, whiten=True).fit(X)
+    Z = whitened.transform(chunked(X, 100, 40))
+    assert_allclose(Z.compute().var(axis=0, ddof=1), 1, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "PETRELS(2, random_state=0)",
+        "RobustSubspaceTracker(2)",
+        "DistributedPCA(2, missing=AvailablePairs())",
+    ],
+)
+def test_missing_entries_are_transformed_lazily(code, threads):
+    X, model = with_holes(rows(), 0.1), eval(code, dict(NAMES))
+    fitted = model.fit(X)
+    assert_allclose(fitted.transform(chunked(X)).compute(), fitted.transform(X), rtol=1e-12)
+    if isinstance(model, DistributedPCA):  # the workers take the moments
+        assert_allclose(model.fit(chunked(X)).mean_, np.nanmean(X, axis=0), rtol=1e-12)
 
 
 def test_chunks_are_clients(threads):

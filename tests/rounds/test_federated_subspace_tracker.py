@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import PAPER, leading, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
-from rounds_helpers import assert_same, labels, nan
+from rounds_helpers import assert_same, labels, nan, rows
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
@@ -28,6 +28,7 @@ from fedpca_sklearn import (
     reconstruction_error,
     subspace_distance,
 )
+from fedpca_sklearn._base import batches
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.rounds._batch_sums import largest_eigenvalue, scales_by_sums
 from fedpca_sklearn.rounds._queries import Client
@@ -142,6 +143,38 @@ def test_a_client_without_rows_in_a_batch_takes_no_part():
     assert model.clients_ == [0, 1, 2]
     assert column(model, "messages_up") == [2] * 201 + [1] * 21 + [2] * 21
     assert_same(model, pooled().fit(X))
+
+
+class OnDisk:
+    """An array whose slices are read when they are asked for."""
+
+    def __init__(self, rows):
+        self.rows, self.asked = rows, []
+        self.shape, self.dtype, self.ndim = rows.shape, rows.dtype, 2
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, key):
+        self.asked.append(len(self.rows[key]))
+        return self.rows[key]
+
+
+def test_labels_for_an_array_on_disk(monkeypatch):
+    """Each row is read once, and no more at a time than a batch has."""
+    monkeypatch.setattr(batches, "_READ_AT_ONCE", 2**15)
+    X = np.zeros((80, 2**7), dtype=np.float32)
+    X[:, :6] = rows(80, 6, mean=0.0)
+    data, model = OnDisk(X), tracker(2, n_rounds=25, init_rounds=25)
+    model.fit(data, clients=np.repeat([0, 1, 2], [20, 20, 40]))
+    assert sum(data.asked) == 80
+    assert max(data.asked) <= 40
+    # two clients have rows in the first batch and one in the second; a round more for variances
+    assert column(model, "messages_up") == 26 * [2] + 26 * [1]
+    # the last batch decides; a round leaves (30 / 40)^2 of the error, and the result is rounded
+    _, s, V = np.linalg.svd(X[40:, :6].astype(np.float64), full_matrices=False)
+    assert sine(model.components_[:, :6], V[:2]) < 10 * np.finfo(np.float32).eps
+    assert_allclose(model.singular_values_, s[:2], rtol=1e-6)
 
 
 def test_neither_cuts_of_the_stream_nor_who_deals_the_rows_nor_jobs_matter():
