@@ -17,6 +17,7 @@ from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
 from fedpca_sklearn.streaming._forgetting import EMPTY, bound
+from fedpca_sklearn.streaming._grouse import Steps
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
@@ -332,3 +333,12 @@ def test_the_residual_of_noise_is_that_of_its_row_however_many_numbers_are_fitte
         left = np.sum(z[:, k:] ** 2, axis=1)
         found = [EMPTY.after(*each, 12, 13, k)[1].least for each in zip(left, squares, strict=True)]
         assert_allclose(np.mean(found), 1, atol=0.02)
+
+
+def test_the_covariance_of_coordinates_turns_with_them():
+    """Of a, sum a a^T; of R a, R (sum a a^T) R^T."""
+    rng = np.random.default_rng(0)
+    C, R = rng.standard_normal((8, 3)), rng.standard_normal((3, 3))
+    steps = Steps.of("averaged", C, 5)
+    before, after = (np.linalg.inv(each.P) for each in (steps, steps.turned(R)))
+    assert_allclose(after, R @ before @ R.T, rtol=1e-9, atol=1e-9)
