@@ -12,6 +12,7 @@ from fedpca_sklearn import StreamingPCA, Subspace, excess_error, make_power_law,
 from fedpca_sklearn._kernels import linalg, stack
 from fedpca_sklearn._kernels.stack import DenseBlock
 from fedpca_sklearn._kernels.subspace_passes import RowsOfPasses
+from fedpca_sklearn.streaming._sizes import Sizes
 
 
 @pytest.fixture
@@ -189,6 +190,20 @@ def test_a_mean_far_from_zero_costs_only_what_its_rounding_costs(route, n, d, r,
     pca = StreamingPCA(r, oversampling=10).fit(X)
     assert excess_error(X - X.mean(axis=0), pca.components_) < max(excess, 1e-10)
     assert_allclose(pca.mean_, X.mean(axis=0), rtol=1e-14)
+
+
+def test_few_directions_of_rows_are_left_to_updates_which_forget_once(taken):
+    X = rows_of(4100, 1200).copy()
+    X[:, 3:] = 0
+    pca = StreamingPCA(5, oversampling=10).fit(X)
+    assert taken == [("by_passes", False)]
+    assert excess_error(X[:, :3], pca.components_[:3, :3]) < 1e-12
+    assert_allclose(pca.singular_values_[3:], 0, atol=1e-8)
+    forgets = {"oversampling": 10, "forgetting_factor": 0.999}
+    models = [StreamingPCA(5, block_size=b, **forgets).fit(X) for b in ("auto", 100)]
+    assert_allclose(*(m.singular_values_[:3] for m in models), rtol=1e-10)
+    blocks = StreamingPCA(20, forgetting="blocks", forgetting_factor=0.9)
+    assert Sizes(blocks, 2000).block() < 100
 
 
 def test_a_user_who_chooses_blocks_or_a_solver_has_them(taken):
