@@ -238,6 +238,28 @@ def test_rounds_lead_from_cut_summaries_to_the_best_components():
     assert_allclose(pca.mean_, X.mean(axis=0), atol=1e-10)
 
 
+def ritz(S, V, beside):
+    """Leading directions of S in the span of V and V S, outside others."""
+    out = np.eye(len(S)) - beside.T @ beside
+    B = np.linalg.qr((np.concatenate([V, V @ S]) @ out).T)[0].T
+    return np.linalg.eigh(B @ S @ B.T)[1][:, : -len(V) - 1 : -1].T @ B
+
+
+def test_a_round_improves_those_of_sites_then_the_shared_ones_and_at_the_end_those_of_sites():
+    X = wide(noise=0.6)
+    pca = cut().fit(X, clients=SITES)
+    V, local = pca.components_, dict(pca.local_components_)
+    pca.refine(X, clients=SITES)
+    scatters = {c: Y.T @ Y for c, Y in about_means(X).items()}
+    local = {c: ritz(S, local[c], V) for c, S in scatters.items()}
+    out = {c: np.eye(WIDE) - W.T @ W for c, W in local.items()}
+    V = ritz(sum(out[c] @ S @ out[c] for c, S in scatters.items()), V, np.zeros((0, WIDE)))
+    assert sine(pca.components_, V) < 1e-9
+    for c, S in scatters.items():
+        W = np.linalg.qr((local[c] - local[c] @ V.T @ V).T)[0].T
+        assert sine(pca.local_components_[c], ritz(S, W, V)) < 1e-9
+
+
 def test_rounds_of_sparse_weighted_and_single_precision_rows():
     X = np.where(np.random.default_rng(1).uniform(size=(280, WIDE)) < 0.8, wide(), 0)
     dense = cut().fit(X, clients=SITES)
