@@ -412,6 +412,25 @@ def test_a_moment_in_a_shape_is_that_of_the_rows():
     assert_allclose(shape.moment(shape.combined(M, 1e-3)), C, atol=1e-9 * np.trace(C))
 
 
+def test_the_mean_of_a_fit_by_two_releases_is_that_of_the_rows():
+    """But for the fifth of the squares that is cut: it comes back from the shape of the first."""
+    mean = rng(9).standard_normal(20)
+    X = power_law(5000, 20, 1.0) + 0.3 * mean
+    found = model_of(AnalyzeGauss(8.0, 1e-5, "private"), 3, n_clients=1).fit(X).mean_
+    assert np.linalg.norm(found - X.mean(axis=0)) < 0.25 * np.linalg.norm(X.mean(axis=0))
+
+
+def test_what_weighs_two_releases_is_their_noise_off_the_diagonal(monkeypatch):
+    """As variances, over their norms: by the shares of the budget that they cost."""
+    seen, combined = [], Shape.combined
+    monkeypatch.setattr(
+        Shape, "combined", lambda self, M, s: seen.append((self, s)) or combined(self, M, s)
+    )
+    model_of(AnalyzeGauss(1.0, 1e-5, "private"), 3, n_clients=1).fit(power_law(500, 6, 1.0))
+    ((shape, second),) = seen
+    assert_allclose((shape.std / second) ** 2, (1 - FIRST) / FIRST, rtol=1e-12)
+
+
 def test_releases_are_weighted_by_their_noise():
     """Without scales: inverse variances, by hand."""
     shape = Shape(np.eye(3), np.ones(3), np.array([9.0, 6.0, 3.0]), 2.0)
