@@ -465,6 +465,19 @@ def test_of_noise_alone_seldom_a_component_is_above_it():
     assert sum(n > 0 for n in above) <= 6
 
 
+def test_of_even_rows_two_releases_are_as_one_of_the_norm_that_is_stated():
+    """Its noise is that of the searched norm: nothing is gained where no direction stands out."""
+    X, mechanism = rng().standard_normal((3000, 30)), AnalyzeGauss(1.0, 1e-5, "private")
+    terms = mechanism.searched(X, mechanism.terms(X, mechanism.costs(30, 1)), rng())
+    assert abs(mechanism.norm_of_noise(terms, *X.shape) / terms.row_norm - 1) < 0.05
+
+
+def test_the_noise_of_the_client_with_the_longest_rows_is_no_component():
+    X = rng().standard_normal((800, 20)) * np.repeat([30.0, 1.0], 400)[:, None]
+    model = model_of(AnalyzeGauss(0.5, 1e-5, "private"), 2, n_clients=2).fit(X)
+    assert model.n_components_above_noise_ == 0
+
+
 def test_each_client_has_its_own():
     X = spiked_rows(4000, 10, mean=50.0)[0]
     X[:2000] *= 10.0
