@@ -239,6 +239,16 @@ def test_a_warning_names_the_components_beyond_if_they_were_asked_for():
         assert not warned(model_of(private(), n_components, n_clients=1), X)
 
 
+def test_rounds_of_rows_that_are_alike_in_all_directions_warn_and_later_calls_do_not_again():
+    X = np.random.default_rng(0).standard_normal((20_000, 20))
+    X /= np.linalg.norm(X, axis=1).max()
+    assert warned(fitted(FedPowerNoise(1.0, 1e-5, 1.0), n_clients=1), X)  # however large they are
+    model = model_of(AnalyzeGauss(1.0, 1e-5, 1.0, n_releases=2), 2, n_clients=1)
+    with pytest.warns(PrivacyNoiseWarning):
+        model.partial_fit(X[:50])
+    model.partial_fit(X[50:100])
+
+
 # ------------------------------------------------------------------ plans
 
 VARIANCES = np.r_[9.0, 4.0, 1.0, np.full(17, 0.1)]
