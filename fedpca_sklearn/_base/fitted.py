@@ -455,14 +455,15 @@ def callback_state(estimator: Any) -> dict[str, Any]:
 
 
 def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) -> Iterator:
-    """Yield the items, and report every few of them to the estimator's callbacks as a task.
+    """Iterate over items, and report every few of them to the estimator's callbacks as a task.
 
     A callback that asks to stop ends the iteration early. ``n_items=None``: not known in advance;
     tasks then take more and more items.
     """
-    if not has_callbacks(estimator):
-        yield from items
-        return
+    return _reported(estimator, items, n_items, name) if has_callbacks(estimator) else iter(items)
+
+
+def _reported(estimator: Any, items: Iterable, n_items: int | None, name: str) -> Iterator:
     per_task = 1 if n_items is None else -(-n_items // MAX_TASKS)
     n_tasks = None if n_items is None else -(-n_items // per_task)
     context = estimator._init_callback_context(max_subtasks=n_tasks)

@@ -84,15 +84,15 @@ class Channel(BaseEstimator, ABC):
         present : ndarray of shape (n_clients,), bool
             True where a client takes part.
         """
-        if is_real(self.dropout):
-            return rng.uniform(size=n_clients) >= self.dropout
-        schedule = np.asarray(self.dropout, dtype=bool)
+        schedule = np.asarray(self.dropout)
+        if not schedule.ndim:
+            return rng.uniform(size=n_clients) >= schedule
         if schedule.shape[1] != n_clients:
             raise ValueError(
                 f"dropout must have a column for each of {n_clients} clients, got shape "
                 f"{schedule.shape}."
             )
-        return ~schedule[n_before % len(schedule)]
+        return ~schedule[n_before % len(schedule)].astype(bool)
 
     def taken(self, question: Any, answers: Iterable[np.ndarray]) -> Iterable[np.ndarray]:
         """Return the messages of a round that are added up: all, unless a channel compares them.

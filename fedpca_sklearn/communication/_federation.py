@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, filterfalse, islice, starmap
+from itertools import chain, compress, filterfalse, islice, starmap
 from operator import attrgetter, is_
 from typing import Any
 
@@ -242,10 +242,10 @@ class Federation:
         """
         present = self.channel.present(len(clients), self.n_rounds, self.rng)
         self.n_rounds += 1
-        absent = [label for (label, *_), here in zip(clients, present, strict=True) if not here]
-        if absent:
+        taking_part = list(compress(clients, present))
+        if len(taking_part) < len(clients):
+            absent = [label for (label, *_), here in zip(clients, present, strict=True) if not here]
             logger.info("round %d: clients %s left out by the channel", self.n_rounds, absent)
-        taking_part = [client for client, here in zip(clients, present, strict=True) if here]
         # of several row chunks of a client one sends a message
         messages = filterfalse(partial(is_, None), self.map(function, taking_part))
         total, n_sent = self.channel.receive(self.channel.taken(function, messages), self.rng)

@@ -113,7 +113,7 @@ class ClientsTransformer(CallbackSupportMixin, SubspaceTransformer):
 
     def _start(self) -> None:
         self._reset()
-        self._label_column = None
+        self.__dict__.pop("_label_column", None)
         self.clients_: list[Any] = []
         self.communication_ = CommunicationLog()
 

@@ -197,8 +197,8 @@ class DistributedPCA(StreamingClientsTransformer):
         levels, root = merge_levels(list(found), load)
         factors = {label: part.factor for label, part in zip(found, parts, strict=True)}
         for level in levels:
-            sent = [factor_message(factors[sender]) for sender, _ in level]
-            log.record(sent, receivers=[receiver for _, receiver in level])
+            senders, receivers = zip(*level, strict=True)
+            log.record([factor_message(factors[one]) for one in senders], receivers=receivers)
             for sender, receiver in level:
                 merge = merge_factors if merged is None else _merged_shape
                 factors[receiver] = merge(factors[receiver], factors.pop(sender))

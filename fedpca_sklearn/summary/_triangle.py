@@ -69,7 +69,7 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     root_w = np.sqrt(weight) if on_device and weight is not None else None
 
     once = dense(X) if len(blocks) == 1 and not on_device else None  # one block is densified once
-    mean = dense(X[:1])[0].astype(np.float64)
+    mean = (dense(X[:1]) if once is None else once)[0].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(2):  # identical rows leave exactly nothing
             total = np.zeros(d)

@@ -366,13 +366,16 @@ def local_power(operator: Operator, a: np.ndarray, iterations: int) -> tuple[flo
     """Leading eigenvalue and vector of a client's matrix, by power iteration (eq. 5, 6).
 
     Leading by size: the eigenvalue is negative where an indefinite matrix has it so. Zeros where
-    there are rounding errors only.
+    there are rounding errors only. Iterations that change no digit are left out: after an update
+    the matrix has one direction.
     """
     times, floor = operator.product()
     for _ in range(iterations):
-        a = times(a)
+        before, a = a, times(a)
         a = a / (np.abs(a).max() or 1.0)  # squares might overflow
         a = a / (np.linalg.norm(a) or 1.0)
+        if np.array_equal(a, before):
+            break
     value = float(a @ times(a))
     return (value, a) if abs(value) > floor else (0.0, np.zeros_like(a))
 
