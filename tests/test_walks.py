@@ -39,9 +39,9 @@ PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4084
 DistributedPCA(3) | fit | 18 | 159
 TruncatedDistributedPCA(3) | fit | 22 | 311
 OnlineDistributedPCA(3) | fit | 23 | 564
-FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 472
-FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1121
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6743
+FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 444
+FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1053
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6553
 FederatedScaler() | fit | 11 | 89
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1458
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 140

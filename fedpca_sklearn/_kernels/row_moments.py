@@ -190,22 +190,22 @@ _LEAST_ENTRY, _NOISE = 2.0**-60, 2.0**-40
 class RowsAtHand:
     """Moments of rows in this process, computed from the rows when they are asked for."""
 
-    def __init__(self, X: Any, weight: np.ndarray | None = None):
-        self.X, self.weight = X, weight
+    def __init__(self, rows: Any, weight: np.ndarray | None = None):
+        self.rows, self.weight = rows, weight
         if weight is not None:
-            self.X, self.weight = with_weight(X, weight)
+            self.rows, self.weight = with_weight(rows, weight)
 
     @cached_property
     def n_samples(self) -> float:
         """Number or weight of the rows."""
-        return float(self.X.shape[0] if self.weight is None else self.weight.sum())
+        return float(self.rows.shape[0] if self.weight is None else self.weight.sum())
 
     @cached_property
     def total(self) -> np.ndarray:
         """Weighted sum of the rows, whose squares must not overflow."""
-        if not np.isfinite(self.scatter_about(np.zeros(self.X.shape[1]))):
+        if not np.isfinite(self.scatter_about(np.zeros(self.rows.shape[1]))):
             raise too_large("sum of products", weight=self.weight)
-        return sum_of_rows(self.X, self.weight)
+        return sum_of_rows(self.rows, self.weight)
 
     @cached_property
     def own_scatter(self) -> float:
@@ -214,15 +214,15 @@ class RowsAtHand:
 
     def deviation(self, mean: np.ndarray) -> np.ndarray:
         """Weighted sum of the differences of rows from a mean."""
-        return sum_of_rows(self.X, self.weight) - self.n_samples * mean
+        return sum_of_rows(self.rows, self.weight) - self.n_samples * mean
 
     def scatter_about(self, mean: np.ndarray) -> float:
         """Weighted sum of the squared distances of rows from a mean."""
-        return float(columns_about(self.X, mean, self.weight).sum())
+        return float(columns_about(self.rows, mean, self.weight).sum())
 
     def products(self, mean: np.ndarray, V: np.ndarray) -> np.ndarray:
         """``V`` times the scatter matrix of the rows about a mean, in O(n d k) time."""
-        return scatter_product(self.X, mean, V, self.weight)
+        return scatter_product(self.rows, mean, V, self.weight)
 
 
 class SiteMoments:

@@ -287,7 +287,7 @@ def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
 
 
 def _totals(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    return parted(Moments.parts, Moments().answer(own))
+    return parted(Moments.parts, Moments()(site, own))
 
 
 def task_of_bounds(by_column: bool = False, **task: Any) -> Task:

@@ -41,7 +41,7 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 
 def answered(query: Any, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
     """What a site sends in answer to a query."""
-    return parted(query.parts, query.answer(own))
+    return parted(query.parts, query(None, own))
 
 
 def of_query(

@@ -187,9 +187,9 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         bounds = Bounds.of_numbers(batch_rows(d), d, np.linalg.norm(mean), scatter, Y.dtype)
         return {BOUNDS: bounds.vector}
 
-    def added(rows, kind, d):
+    def added(site, rows, kind, d):
         parts = _parts_of(kind, d, Moments)
-        return parted(parts, Moments().answer(RowsAtHand(rows)))
+        return parted(parts, Moments()(site, RowsAtHand(rows)))
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -197,7 +197,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         few = (~np.isnan(Y)).sum(axis=0) < min_rows  # a sum of few entries would tell them
         Y = np.where(few, np.nan, Y)
         robust = tracker.robust or tracker._by_altproj
-        return added(sums.observed_entries(Y, robust), "observed", Y.shape[1])
+        return added(site, sums.observed_entries(Y, robust), "observed", Y.shape[1])
 
     # ``about`` is a mean of the first batch, to which bounds of a later one do not apply
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
@@ -206,7 +206,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         check_mean(about, d, tracker.center)
         check_basis(V, d, tracker._rank(d))
         rows = without_sparse_part(dense(X) - about, tracker._rank(d))[0]  # not what V has
-        return {"products": TimesScatter(V, np.zeros(d)).answer(moments_of(rows))}
+        return {"products": TimesScatter(V, np.zeros(d))(site, moments_of(rows))}
 
     def sizes(site, X, c, limits, *, min_rows, min_rows_of_pattern=None):
         by = state_asked(tracker, c, X.shape[1])
@@ -218,7 +218,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         _, mask, logs = sums.sizes_of(site, Z, by.basis, tracker._support.xi, columns)
         check_patterns(np.where(mask, np.nan, Z), min_rows_of_pattern)
         logs[:, : 2 * len(few)][:, np.tile(few, 2)] = 0.0
-        return added(logs, "sizes", len(few))
+        return added(site, logs, "sizes", len(few))
 
     def filled(times, query=None, of_residuals=False):
         """Task about rows that models have cleaned and filled; their number without a query."""
@@ -233,9 +233,10 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
             if query is None:
                 return {"count": [float(found.counts.sum())]}
             if V is not None:
-                return parted(query.parts, query(V, about).answer(moments_of(rows[found.counts])))
+                asked = query(V, about)
+                return parted(query.parts, asked(site, moments_of(rows[found.counts])))
             own = rows[found.counts] if query is Moments else tracker._misfits(by, Y, found)
-            return parted(query.parts, query().answer(RowsAtHand(own)))
+            return parted(query.parts, query()(site, RowsAtHand(own)))
 
         more = ("V", "about") if query in (TimesScatter, Variances) else ()
         return same(work, times, arguments=(*_MODELS, *more))

@@ -328,18 +328,16 @@ class ExpectedScores(Query):
         self, label: Any, client: Client, turn: int, v: float | None
     ) -> tuple[np.ndarray, float]:
         """Message, and the noise variance that stays with the client."""
-        found, v = self.sums(client.moments, v, client.weight)
+        found, v = self.sums(client, v)
         return self.message(found, client.n_samples), v
 
-    def sums(
-        self, own: RowMoments, v: float | None, weight: np.ndarray | None = None
-    ) -> tuple[dict[str, np.ndarray], float]:
-        """What is summed, in the units of the rows, and the noise; weights are for errors."""
+    def sums(self, own: RowMoments, v: float | None) -> tuple[dict[str, np.ndarray], float]:
+        """What is summed, in the units of the rows, and the noise."""
         (k, d), n, squared = self.F.shape, own.n_samples, self.unit**2
         with np.errstate(over="ignore", invalid="ignore"):
             P, scatter = own.products(self.mean, self.F), own.scatter_about(self.mean)
         if not np.isfinite(P).all():
-            raise too_large("sum of products", weight=weight)
+            raise too_large("sum of products", weight=getattr(own, "weight", None))
         G, B = self.F @ self.F.T, P @ self.F.T
         v = max(self._noise(G, B / squared, scatter / squared, n, v), SMALLEST)
         W = scipy.linalg.inv(G + v * np.eye(k))

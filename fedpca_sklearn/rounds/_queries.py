@@ -6,14 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
-from .._kernels.row_moments import RowMoments, RowsAtHand
+from .._kernels.row_moments import RowMoments, RowsAtHand, with_weight
 from .._kernels.too_large import too_large
 from .._validation.checks import check_rows
 from ..federated._private import charged
@@ -126,9 +125,9 @@ _KEPT = 1e-8
 LARGEST = 2.0**983
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client and its rows, whose answers are exact."""
+@dataclass(frozen=True, eq=False)
+class Client(RowsAtHand):
+    """A client and its rows, all of which have weight, whose answers are exact."""
 
     label: Any
     rows: Any
@@ -137,17 +136,10 @@ class Client:
     @classmethod
     def with_rows(cls, label: Any, rows: Any, weight: Any) -> Client:
         """A client with finite rows; an error names it."""
-        return cls(label, check_rows(rows), weight)
-
-    @cached_property
-    def moments(self) -> RowMoments:
-        """What questions about moments of the rows are answered from."""
-        return RowsAtHand(self.rows, self.weight)
-
-    @property
-    def n_samples(self) -> float:
-        """Weight of the rows."""
-        return self.moments.n_samples
+        rows = check_rows(rows)
+        if weight is not None:
+            rows, weight = with_weight(rows, weight)
+        return cls(label, rows, weight)
 
 
 # A client, with noise or without.
@@ -175,19 +167,14 @@ class Query(ABC):
     kind: ClassVar[str]
     parts: ClassVar[Mapping[str, int | None]]
 
-    def __call__(self, label: Any, client: Any, turn: int = 0) -> np.ndarray:
-        """What the client answers in a round, with noise if it adds any."""
-        if not isinstance(client, PrivateClient):
-            return self.answer(client.moments, client.weight)
+    def __call__(self, label: Any, client: PrivateClient | RowMoments, turn: int = 0) -> np.ndarray:
+        """What a client answers in a round, with noise if it adds any."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return _checked(self.private(client, client.noise(turn)))
-
-    def answer(self, own: RowMoments, weight: np.ndarray | None = None) -> np.ndarray:
-        """The answer of a client with these moments; the weights of its rows are for errors."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = self.local(own)
+            if isinstance(client, PrivateClient):
+                return _checked(self.private(client, client.noise(turn)))
+            found = self.local(client)
             if not np.abs(found).max() <= LARGEST:
-                raise too_large("sum of products", weight=weight)
+                raise too_large("sum of products", weight=getattr(client, "weight", None))
         return found
 
     @property
