@@ -158,11 +158,6 @@ class ColumnMoments(NamedTuple):
         """Mean squares; NaN in a column without entries."""
         return self.squares / np.where(self.n_entries > 0, self.n_entries, np.nan)
 
-    @property
-    def is_constant(self) -> np.ndarray:
-        """Whether a column varies by no more than what rounding explains."""
-        return is_rounding(np.sqrt(self.variance), self.mean)
-
 
 def pooled_columns(parts: Iterable[ColumnMoments]) -> ColumnMoments:
     """Moments of all rows, by the pairwise formula of Chan, Golub and LeVeque (1983)."""

@@ -273,7 +273,7 @@ class Federation:
         clients = iter(clients)
         first = tuple(islice(clients, 1))
         clients = chain(first, clients)
-        if DELAYED in {type(argument).__module__ for argument in chain(*first)}:
+        if DELAYED in map(attrgetter("__module__"), map(type, chain(*first))):
             return self._where_rows_are(function, clients)
         if effective_n_jobs(self.n_jobs) == 1:
             return starmap(partial(named, function), clients)

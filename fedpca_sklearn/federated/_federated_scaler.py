@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from .._base.fitted import FittedState, progress, with_callbacks
 from .._dask import refuse_dask
-from .._kernels.row_moments import ColumnMoments, pooled_columns, with_weight
+from .._kernels.row_moments import ColumnMoments, is_rounding, pooled_columns, with_weight
 from .._kernels.rows import entries_once
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from .._validation.containers import as_rows, names_known, validate_data
@@ -56,7 +56,7 @@ def fit_with_noise(
 
 
 def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
-    """Moments of the rows that a scaler has seen, or an error where they overflow."""
+    """Moments of the rows that a scaler has seen."""
     shape = (scaler.n_features_in_,)
     n_entries = np.broadcast_to(scaler.n_samples_seen_, shape)
     mean, var = [
@@ -64,28 +64,29 @@ def moments_of(scaler: StandardScaler, rest: Any = 0.0) -> ColumnMoments:
         for values in (scaler.mean_, scaler.var_)
     ]
     squares = np.maximum(var, 0.0) * n_entries  # rounding may leave less than nothing
-    return ColumnMoments(n_entries, mean, np.broadcast_to(rest, shape), squares).checked()
+    return ColumnMoments(n_entries, mean, np.broadcast_to(rest, shape), squares)
 
 
 def local_moments(label: Any, X: Any, weight: np.ndarray | None) -> ColumnMoments:
     """What a client sends: moments of its columns, without missing entries."""
     if weight is not None:
         X, weight = with_weight(X, weight)
-    X = entries_once(X.astype(np.float64, copy=False))
-    local = StandardScaler(with_mean=not sp.issparse(X))
+    X = X.astype(np.float64, copy=False)
+    dense = not sp.issparse(X)
+    X = X if dense else entries_once(X)
+    local = StandardScaler(with_mean=dense)
     unit, given = 1.0, weight
     if weight is not None:  # which scikit-learn squares; a power of two changes no digit
         unit = np.ldexp(1.0, np.frexp(weight.max(initial=0.0))[1] - 1)
         weight = weight / unit
     with np.errstate(all="ignore"):  # of what overflows, and of columns without entries
         moments = moments_of(local.fit(X, sample_weight=weight))
-    if not sp.issparse(X):  # where columns of zeros and large entries vary as much as their means
-        deviations = X - moments.mean
-        deviations[np.isnan(deviations)] = 0.0
-        total = deviations.sum(axis=0) if weight is None else weight @ deviations
-        rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
-        moments = moments._replace(rest=rest)
-    with np.errstate(over="ignore"):
+        if dense:  # where columns of zeros and large entries vary as much as their means
+            deviations = X - moments.mean
+            deviations[np.isnan(deviations)] = 0.0
+            total = deviations.sum(axis=0) if weight is None else weight @ deviations
+            rest = total / np.where(moments.n_entries > 0, moments.n_entries, 1)
+            moments = moments._replace(rest=rest)
         n_entries, squares = moments.n_entries * unit, moments.squares * unit
     return moments._replace(n_entries=n_entries, squares=squares).checked(given)
 
@@ -364,24 +365,25 @@ class FederatedScaler(FittedState, StandardScaler):
         if not shards:
             return
         if self.mechanism is not None:
-            self._show([label for label, _ in shards], [fit_with_noise(self, X, weight, shards)])
+            self._show(dict(shards), [fit_with_noise(self, X, weight, shards)])
         else:
-            found = Federation(self.n_jobs).map(local_moments, rows_of(X, weight, shards))
+            federation = Federation(self.n_jobs, log=self.communication_)
+            found = federation.map(local_moments, rows_of(X, weight, shards))
             sent = list(progress(self, found, len(shards), "clients"))
-            self._show([label for label, _ in shards[: len(sent)]], sent)  # a callback may stop it
+            self._show(dict(shards[: len(sent)]), sent)  # a callback may stop it
             sizes = [moments.n_floats for moments in sent]
             self.communication_.record([Message(n, 8 * n) for n in sizes])
             self.communication_.floats_pooled += X.size
         log_fit(self, len(shards))
 
-    def _show(self, labels: Sequence[Any], parts: Iterable[ColumnMoments]) -> None:
+    def _show(self, labels: Iterable[Any], parts: Iterable[ColumnMoments]) -> None:
         """Merge what clients have sent with what is known, and set the fitted attributes."""
         before = [moments_of(self, self._mean_rest)] if self.clients_ else []
         with np.errstate(over="ignore", invalid="ignore"):
             moments = pooled_columns([*before, *parts]).checked()
         there, var = moments.n_entries > 0, moments.variance
         asked = self.with_mean or self.with_std
-        scale = np.where(moments.is_constant & there, 1.0, np.sqrt(var))
+        scale = np.where(is_rounding(np.sqrt(var), moments.mean) & there, 1.0, np.sqrt(var))
         self.__dict__.update(
             n_samples_seen_=moments.n_entries[0] if moments.has_one_number else moments.n_entries,
             _mean_rest=moments.rest,
