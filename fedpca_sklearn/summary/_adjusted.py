@@ -293,39 +293,46 @@ def adjusted(summary: Subspace, adjusting: Adjusting, most: int | None = None) -
         )
     if not summary.centered:
         raise ValueError("scale=True and partial_out need rows about their mean, center=True.")
-    return _by_scatter(summary, adjusting, most) or _by_rows(summary, adjusting, most)
+    columns = _columns(summary, adjusting)
+    found = _by_scatter(summary, columns, adjusting, most)
+    if found is None:
+        left = _left_of_rows(summary._rows, columns, most, summary._dtype)
+        found = _directions(left, columns, adjusting.scale)
+    (effects, confounder_rows, is_cut, scatter), scale, V, s = found
+    names, o = summary.feature_names, columns.others
+    model = with_directions(summary, V, s, np.zeros(len(o)), scatter / scale**2)
+    if names is not None:
+        model = model._replace(feature_names=tuple(names[i] for i in o))
+    how = Adjustment(columns.confounders, o, effects, scale)
+    return Adjusted(model, how, confounder_rows, is_cut)
 
 
 def is_certain(summary: Subspace, adjusting: Adjusting, most: int | None) -> bool:
     """Whether the scatter matrix that a summary holds tells so many adjusted directions."""
-    return _by_scatter(summary, adjusting, most) is not None
+    columns = _columns(summary, adjusting)
+    return _by_scatter(summary, columns, adjusting, most) is not None
 
 
-def _by_scatter(summary: Subspace, adjusting: Adjusting, most: int | None) -> Adjusted | None:
+def _by_scatter(
+    summary: Subspace, columns: _Columns, adjusting: Adjusting, most: int | None
+) -> Any:
+    """What `_directions` finds by the scatter matrix of a summary; None where it has none."""
     matrix = summary._leading
     if not isinstance(matrix, ScatterMatrix):
         return None
-    columns = _columns(summary, adjusting)
 
     def find() -> Any:
         with threads_for(16 * len(matrix.G) ** 2):
             left = _left_of_scatter(matrix, columns, most)
             return None if left is None else _directions(left, columns, adjusting.scale)
 
-    found = matrix.once((adjusting, most), find)
-    return None if found is None else _model(summary, columns, found)
-
-
-def _by_rows(summary: Subspace, adjusting: Adjusting, most: int | None) -> Adjusted:
-    columns = _columns(summary, adjusting)
-    left = _left_of_rows(summary._rows, columns, most, summary._dtype)
-    return _model(summary, columns, _directions(left, columns, adjusting.scale))
+    return matrix.once((adjusting, most), find)
 
 
 def _columns(summary: Subspace, adjusting: Adjusting) -> _Columns:
     n, scatter = summary.n_samples, scatter_of_columns(summary)
     confounders = np.array(adjusting.confounders, dtype=int)
-    others = np.delete(np.arange(summary.n_features), confounders)
+    others = np.delete(np.arange(len(scatter)), confounders)
     constant = deviations(scatter, summary.mean, n) == 0
     return _Columns(confounders, others, constant, scatter, summary.mean, n)
 
@@ -337,17 +344,6 @@ def _directions(left: _Left, columns: _Columns, scaled: bool) -> Any:
         scale = columns.scale_of(left.scatter, left.effects)
     found = left.find(scale)
     return None if found is None else (left[:4], scale, *found)
-
-
-def _model(summary: Subspace, columns: _Columns, found: tuple) -> Adjusted:
-    (effects, confounder_rows, is_cut, scatter), scale, V, s = found
-    names, o = summary.feature_names, columns.others
-    model = with_directions(summary, V, s, np.zeros(len(o)), scatter / scale**2)
-    if names is not None:
-        model = model._replace(feature_names=tuple(names[i] for i in o))
-    return Adjusted(
-        model, Adjustment(columns.confounders, o, effects, scale), confounder_rows, is_cut
-    )
 
 
 def _left_of_rows(rows: np.ndarray, columns: _Columns, most: int | None, dtype: np.dtype) -> _Left:
