@@ -278,10 +278,11 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
         # NaN and infinity show in the column sums of plain rows
         plain = weight is None and pca._row_factor == 1
         plain = plain and not (pca.scale or pca.partial_out is not None)
-        plain = plain and isinstance(batch, np.ndarray) and not (stream or is_dask(X))
+        plain = plain and isinstance(batch, np.ndarray)
         # rows that are to be converted come in smaller blocks, as their copies take memory
-        few = rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
-        most = max(n, 1) if batch.dtype == dtype else few
+        most = max(n, 1)
+        if batch.dtype != dtype:
+            most = rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
         for block in Sizes(pca, d).slices(n, **_kind_of(batch)):
             for start in range(block.start, block.stop, most):
                 at = slice(start, min(start + most, block.stop))
