@@ -208,7 +208,8 @@ def _merge_pairs(pca: Any) -> None:
         if names is not None:
             pairs = pairs._replace(feature_names=tuple(names))
         subspace, negative = clone(pca.missing).summary(pairs)
-    pca._set_fitted(subspace, pca.n_components, sum(site.n_rows for site in pca._clients.values()))
+    n_rows = sum([site.n_rows for site in pca._clients.values()])
+    pca._set_fitted(subspace, pca.n_components, n_rows)
     pca.negative_variance_ = negative
     unknown = int(np.sum(pca.explained_variance_ <= negative)) if negative else 0
     if unknown:

@@ -326,7 +326,7 @@ def _fitted(monitor: Any, method: str, X: Any, y: Any, extra: dict[str, Any]) ->
 def _learnt(monitor: Any, X: Any) -> Any:
     """Which rows the estimator is given: those without NaN, or all if it takes missing ones."""
     values = X.data if sp.issparse(X) else X
-    if get_tags(monitor.estimator).input_tags.allow_nan or not np.isnan(values).any():
+    if not np.isnan(values).any() or get_tags(monitor.estimator).input_tags.allow_nan:
         return slice(None)
     if not sp.issparse(X):
         return ~np.isnan(X).any(axis=1)

@@ -295,7 +295,7 @@ class MonitorModel:
         d, n = subspace.n_features, subspace.n_samples
         spectrum = completed_spectrum(subspace, len(components))
         eps, total = RANK_EPS * np.finfo(components.dtype).eps, float(spectrum.sum())
-        values = spectrum[: subspace.n_components]
+        values = spectrum[: len(subspace.singular_values)]
         k = min(len(components), int(np.sum(values > eps * total)))
         known = int(np.sum(values > _RESOLVED * total))
         more = max(k, min(known, _MOST_DIRECTIONS, int(n / _ROWS_A_DIRECTION)))

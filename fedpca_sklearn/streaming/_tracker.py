@@ -337,7 +337,7 @@ class Tracker(BlockTransformer):
                 if not begun and np.nan_to_num(shown).any():
                     begun = True
                     if self._from_rows:
-                        start = start_from_rows(shown, self._basis(state))
+                        start = start_from_rows(shown, before.basis)
                 if start is not None:
                     state = self._begin_at(*start)
                 elif len(shown):

@@ -314,7 +314,7 @@ def merged_pairs(parts: Sequence[PairMoments]) -> PairMoments:
             products += part.products
             products += part.counts * beyond * beyond.T
     settle(products)
-    n_samples = float(sum(part.n_samples for part in parts))
+    n_samples = float(sum([part.n_samples for part in parts]))
     if not (np.isfinite(products).all() and np.isfinite(n_samples)):
         raise too_large("sum of squares", holder="The sum of all clients")
     return PairMoments._trusted(
