@@ -409,8 +409,8 @@ def model_of(monitor: Any, fitted: Any, n_samples: int | None = None) -> Monitor
             "within sites are not those of rows about the mean of all; give the monitor rows "
             "minus the mean of their site."
         )
-    if any(hasattr(fitted, name) for name in ("subspace_", "n_samples_seen_", "n_samples_")):
-        n_samples = None
+    for name in ("n_samples_seen_", "n_samples_"):
+        n_samples = getattr(fitted, name, n_samples)
     subspace, scale = Subspace.from_estimator(fitted, n_samples=n_samples), None
     mean = subspace.mean
     if adjusts(fitted) and fitted.scale:

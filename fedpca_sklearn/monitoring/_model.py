@@ -18,8 +18,8 @@ from .._kernels.tolerances import RANK_EPS
 from ..summary import Subspace
 
 
-def completed_spectrum(subspace: Subspace, k: int) -> np.ndarray:
-    """All eigenvalues of the covariance of a summary's rows, decreasing.
+def completed_spectrum(subspace: Subspace, k: int) -> tuple[np.ndarray, int]:
+    """All eigenvalues of the covariance of a summary's rows, decreasing, and how many are known.
 
     Those that are not kept have a known sum. Where eigenvalues after the k-th are kept, the others
     fall geometrically from the last of them; otherwise they are equal, which is the least that
@@ -30,12 +30,12 @@ def completed_spectrum(subspace: Subspace, k: int) -> np.ndarray:
     rest = max(total - float(known.sum()), 0.0)
     m = int(min(subspace.n_features, max(subspace.n_samples - 1, 1))) - len(known)
     if m < 1 or rest <= 1e-12 * total:
-        return known
+        return known, len(known)
     start = known[-1] if len(known) > k else 0.0
     if not 0 < rest < start * m:
-        return np.concatenate([known, np.full(m, rest / m)])
+        return np.concatenate([known, np.full(m, rest / m)]), len(known)
     ratio = brentq(lambda q: _geometric(start, q, m).sum() - rest, 0.0, 1.0)
-    return np.concatenate([known, _geometric(start, ratio, m)])
+    return np.concatenate([known, _geometric(start, ratio, m)]), len(known)
 
 
 def _geometric(start: float, ratio: float, m: int) -> np.ndarray:
@@ -293,9 +293,9 @@ class MonitorModel:
             What columns are divided by; None: nothing.
         """
         d, n = subspace.n_features, subspace.n_samples
-        spectrum = completed_spectrum(subspace, len(components))
+        spectrum, n_known = completed_spectrum(subspace, len(components))
         eps, total = RANK_EPS * np.finfo(components.dtype).eps, float(spectrum.sum())
-        values = spectrum[: len(subspace.singular_values)]
+        values = spectrum[:n_known]
         k = min(len(components), int(np.sum(values > eps * total)))
         known = int(np.sum(values > _RESOLVED * total))
         more = max(k, min(known, _MOST_DIRECTIONS, int(n / _ROWS_A_DIRECTION)))
