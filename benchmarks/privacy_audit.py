@@ -117,7 +117,7 @@ def messages(mechanism, row, n_clients, n_runs, seed, n_calls=1, comes_back=Fals
     plain = AnalyzeGauss(math.inf, DELTA, R)  # charges what no one refuses
     numbers = []
     for _ in range(n_calls):
-        accounts.charge(range(n_clients), plain, 0.0)
+        accounts.charge(accounts.check(range(n_clients), plain, 0.0), plain, 0.0)
         numbers.append([accounts.numbers(label) for label in range(n_clients)])
     sent = [
         rounds(
@@ -137,7 +137,7 @@ def _release_messages(mechanism, X, numbers):
     ]
     clipped, parts = (
         [release.terms.clipped(release.rows) for release in releases],
-        list(releases[0].parts()),
+        releases[0].parts(),
     )
 
     def sent(seeds):

@@ -33,7 +33,7 @@ StreamingPCA(3) | partial_fit | 14 | 99
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 169
 FederatedPCA(3, random_state=0) | fit | 25 | 568
 FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 537
-FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 733
+FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 652
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 258
 PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4083
 DistributedPCA(3) | fit | 18 | 158
@@ -56,8 +56,8 @@ PETRELS(3, random_state=0) | fit | 17 | 457
 SPIRIT() | fit | 17 | 699
 FrequentDirections(3) | fit | 17 | 376
 StreamingPowerMethod(3, random_state=0) | fit | 16 | 182
-SubspaceMonitor(StreamingPCA(3), limits="chi2") | fit | 22 | 204
-SubspaceMonitor(StreamingPCA(3)) | fit | 23 | 1211
+SubspaceMonitor(StreamingPCA(3), limits="chi2") | fit | 22 | 201
+SubspaceMonitor(StreamingPCA(3)) | fit | 23 | 1193
 """.strip().splitlines()
 # Classes of the package in the method resolution order, at most.
 OWN = """

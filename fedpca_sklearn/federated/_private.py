@@ -6,6 +6,8 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import starmap
 from numbers import Integral
 from typing import Any
 
@@ -64,10 +66,10 @@ def charged(
         )
     mechanism, labels = estimator.mechanism, [label for label, _ in shards]
     accounts = Accounts() if fresh else vars(estimator).get("_accounts") or Accounts()
-    accounts.check(labels, mechanism, mu2)
+    after = accounts.check(labels, mechanism, mu2)
     deque(Federation(estimator.n_jobs).map(_checked, rows_of(X, None, shards)), maxlen=0)
     terms = None if costs is None else mechanism.terms(X, costs, len(shards))
-    accounts.charge(labels, mechanism, mu2)
+    accounts.charge(after, mechanism, mu2)
     estimator._accounts = accounts
     return accounts, terms
 
@@ -101,20 +103,16 @@ class Release:
     max_rank: int | None
 
     def searched(self) -> Release:
-        """With the norm and the centre that are found privately, if any are."""
-        if not self.mechanism.searches:
-            return self
+        """With the norm and the centre that are found privately."""
         rng = np.random.default_rng([*self.seeds, _SEARCHES])
         terms = self.mechanism.searched(check_rows(self.rows), self.terms, rng)
         return replace(self, terms=terms)
 
-    def parts(self) -> Iterator[tuple[str, Any, int]]:
+    def parts(self) -> list[tuple[str, Any, int]]:
         """Messages in their order: what, which columns, and a number for the noise."""
-        if self.terms.costs.mean is not None:
-            yield "noisy_sum", (), 0
         blocks = self.mechanism.column_blocks(self.rows.shape[1], self.max_rank)
-        for number, columns in enumerate(blocks, 1):
-            yield "noisy_columns", (columns,), number
+        parts = [("noisy_columns", (columns,), number) for number, columns in enumerate(blocks, 1)]
+        return parts if self.terms.costs.mean is None else [("noisy_sum", (), 0), *parts]
 
     def message(self, rows: ClippedRows, kind: str, arguments: tuple, number: int) -> np.ndarray:
         """One message: an array with noise of its own."""
@@ -135,8 +133,8 @@ def stated(
 
     ``row_norm`` is the norm that the client found privately.
     """
-    if "row_norm" not in mechanism.searches:
-        row_norm = None if mechanism.row_norm == "data" else float(mechanism.row_norm)
+    if row_norm is None and mechanism.row_norm != "data":
+        row_norm = float(mechanism.row_norm)
     epsilon, delta = mechanism.spent(mu2)
     if abs(epsilon - mechanism.epsilon) <= ROUNDING * mechanism.epsilon:  # of parts that add up
         epsilon = float(mechanism.epsilon)
@@ -145,11 +143,13 @@ def stated(
 
 def private_summary(label: Any, release: Release) -> Subspace:
     """Local work of one client: its private summary, which states the norm of the rows."""
-    release = release.searched()
+    searches = release.mechanism.searches
+    if searches:
+        release = release.searched()
     rows = release.terms.clipped(check_rows(release.rows))
-    messages = (release.message(rows, *part) for part in release.parts())
+    messages = starmap(partial(release.message, rows), release.parts())
     found = release.summary(messages, rows.n_rows)
-    if "row_norm" in release.mechanism.searches:
+    if "row_norm" in searches:
         norm = release.mechanism.norm_of_noise(release.terms, *release.rows.shape)
         privacy = stated(release.mechanism, 0.0, norm)
         found = found._replace(privacy=privacy)
@@ -312,7 +312,7 @@ def _distance_of_means(pca: Any, terms: Terms, summaries: list[Subspace], t: flo
     d = len(pca.mean_)
     if "center" not in pca.mechanism.searches:
         origin = terms.origin(d)
-        return max(float(np.linalg.norm(s.mean - origin)) for s in summaries)
+        return max([float(np.linalg.norm(s.mean - origin)) for s in summaries])
     n, mechanism = pca.n_samples_ / len(summaries), pca.mechanism
     budget = mechanism.budget() / mechanism.n_releases
     of_mean = mechanism.searches["center"]._cost_of_mean(n, d, budget)

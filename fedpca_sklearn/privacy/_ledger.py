@@ -248,12 +248,13 @@ class Accounts:
             mechanism.ledger._check(after, mechanism, mu2)
         return after
 
-    def charge(self, labels: Iterable[Any], mechanism: Any, mu2: float) -> None:
+    def charge(self, after: dict[str, Account], mechanism: Any, mu2: float) -> None:
         """Charge one more release of some clients, in a ledger too, or change nothing.
 
-        With a ledger, what an account holds is at least what the ledger does.
+        ``after`` are their accounts as `check` returns them. With a ledger, what an account holds
+        is at least what the ledger does.
         """
-        after, self.where = self.check(labels, mechanism, mu2), PrivacySpent.account
+        self.where = PrivacySpent.account
         if mechanism.ledger is not None:
             totals = mechanism.ledger._charge(after, mechanism, mu2)
             after = {

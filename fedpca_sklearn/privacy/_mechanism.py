@@ -87,7 +87,7 @@ def seeds_of(random_state: Any) -> tuple[int, ...]:
     if random_state is None:
         return (secrets.randbits(32 * _WORDS),)
     rng = check_random_state(random_state)
-    return tuple(int(word) for word in rng.randint(2**32, size=_WORDS, dtype=np.uint32))
+    return tuple(rng.randint(2**32, size=_WORDS, dtype=np.uint32).tolist())
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,21 @@ _LARGEST = 1e240
 
 
 def blocks_about(
-    X: Any, center: np.ndarray | None, shape: np.ndarray | None = None
+    X: Any,
+    center: np.ndarray | None,
+    shape: np.ndarray | None = None,
+    factors: np.ndarray | None = None,
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield dense rows about a centre, times a shape, in float64, a block at a time."""
+    """Yield dense rows about a centre, times a shape and a factor each, in float64, by blocks."""
     for at in row_slices(*X.shape):
         rows = X[at].toarray() if sp.issparse(X) else X[at]
         Y = np.clip(rows.astype(np.float64, copy=False), -_LARGEST, _LARGEST)
         if center is not None:
             Y -= np.clip(center, -_LARGEST, _LARGEST)
-        yield at, Y if shape is None else Y @ shape
+        Y = Y if shape is None else Y @ shape
+        if factors is not None:
+            Y *= factors[at, None]
+        yield at, Y
 
 
 def row_norms(X: Any, center: np.ndarray | None, shape: np.ndarray | None = None) -> np.ndarray:
@@ -89,14 +96,12 @@ class ClippedRows:
         """Number of columns."""
         return self.X.shape[1]
 
-    def _blocks(self) -> Iterator[Any]:
+    def _blocks(self) -> Iterable[Any]:
         """The rows y: sparse ones about the origin at once, others dense, a block at a time."""
         if sp.issparse(self.X) and self.center is None and self.shape is None:
-            yield self.X
-            return
-        for rows, Y in blocks_about(self.X, self.center, self.shape):
-            Y *= self.factors[rows, None]
-            yield Y
+            return [self.X]
+        blocks = blocks_about(self.X, self.center, self.shape, self.factors)
+        return map(itemgetter(1), blocks)
 
     def sum(self) -> np.ndarray:
         """Sum of y."""

@@ -117,7 +117,7 @@ def private_scores(
     half = _DEVIATIONS * np.sqrt(np.asarray(estimator.explained_variance_, dtype=float)[at])
     first, second = (np.linspace(-end, end, size + 1) for end in half)
     accounts = Accounts()
-    accounts.charge([client], mechanism, mu2)
+    accounts.charge(accounts.check([client], mechanism, mu2), mechanism, mu2)
     counts = counted(scores, (first, second))
     noisy = noise.noisy(counts, std, np.random.default_rng(seeds_of(random_state)))
     return ScoreCounts(noisy, (first, second), std, accounts.spent())

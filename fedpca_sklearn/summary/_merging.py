@@ -225,7 +225,7 @@ def merged_rows(
     if not parts:
         return Subspace.empty(first.n_features, centered=first.centered, dtype=dtype)._named(names)
     result = merge(parts)._named(names)
-    if result.privacy is not None and any(s.privacy is None for s in parts):
+    if result.privacy is not None and None in [s.privacy for s in parts]:
         result = result._replace(privacy=None)  # who was left out was looked at
     if result._dtype == dtype:
         return result

@@ -44,7 +44,7 @@ def encode_labels(feature_names, site, sites, privacy, model=None) -> bytes:
     if feature_names is None and not sites and privacy is None and model is None:
         return b""
     if privacy is not None:
-        privacy = [x if isinstance(x, str) or _is_finite(x) else None for x in privacy]
+        privacy = [None if x == math.inf else x for x in privacy]
     labels = {
         "library": f"fedpca_sklearn {VERSION}",
         "feature_names": feature_names,
@@ -53,13 +53,9 @@ def encode_labels(feature_names, site, sites, privacy, model=None) -> bytes:
         "privacy": privacy,
     }
     if model is not None:
-        bound = model.error_bound if _is_finite(model.error_bound) else None
+        bound = None if model.error_bound == math.inf else model.error_bound
         labels["model"] = [model.n_components, int(model.scale), bound, *model.partial_out]
     return json.dumps(labels, ensure_ascii=False).encode()
-
-
-def _is_finite(x: float | None) -> bool:
-    return x is not None and math.isfinite(x)
 
 
 def decode_labels(data: Any, n_features: int, n_sites: int) -> dict[str, Any]:
