@@ -40,7 +40,7 @@ DistributedPCA(3) | fit | 18 | 158
 TruncatedDistributedPCA(3) | fit | 22 | 310
 OnlineDistributedPCA(3) | fit | 23 | 562
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 428
-FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 1027
+FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 967
 FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6287
 FederatedScaler() | fit | 10 | 76
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436

@@ -212,8 +212,12 @@ class RowsAtHand:
         return sum_of_rows(self.rows, self.weight) - self.n_samples * mean
 
     def scatter_about(self, mean: np.ndarray) -> float:
-        """Weighted sum of the squared distances of rows from a mean."""
-        return float(columns_about(self.rows, mean, self.weight).sum())
+        """Weighted sum of the squared distances of rows from a mean, the same in many rounds."""
+        about, found = vars(self).get("_last", (None, 0.0))
+        if about is not mean:
+            found = float(columns_about(self.rows, mean, self.weight).sum())
+            vars(self)["_last"] = mean, found
+        return found
 
     def products(self, mean: np.ndarray, V: np.ndarray) -> np.ndarray:
         """``V`` times the scatter matrix of the rows about a mean, in O(n d k) time."""
