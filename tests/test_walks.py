@@ -30,18 +30,18 @@ PACKAGE = str(Path(fedpca_sklearn.__file__).parent)
 WALKS = """
 StreamingPCA(3) | fit | 19 | 138
 StreamingPCA(3) | partial_fit | 14 | 99
-StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 169
+StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 167
 FederatedPCA(3, random_state=0) | fit | 25 | 568
-FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 537
-FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 652
-FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 258
+FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 30 | 534
+FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 640
+FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 239
 PersonalizedPCA(2, 1, random_state=0) | fit | 31 | 4083
 DistributedPCA(3) | fit | 18 | 158
 TruncatedDistributedPCA(3) | fit | 22 | 310
-OnlineDistributedPCA(3) | fit | 23 | 562
-FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 428
-FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 967
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6287
+OnlineDistributedPCA(3) | fit | 23 | 558
+FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 420
+FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 947
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6257
 FederatedScaler() | fit | 10 | 76
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 139

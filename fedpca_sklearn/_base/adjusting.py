@@ -107,13 +107,14 @@ def model_of(
     estimator: Any, subspace: Subspace, n_components: Any
 ) -> tuple[Subspace, dict[str, Any]]:
     """The summary of adjusted rows, whose directions are shown, and attributes that say how."""
-    adjusting = adjusting_of(estimator, subspace.n_features, subspace.feature_names)
+    d = len(subspace.mean)
+    adjusting = adjusting_of(estimator, d, subspace.feature_names)
     if subspace.privacy is not None:
         raise ValueError(
             f"scale={estimator.scale} and partial_out={estimator.partial_out!r} take variances for "
             "those of rows, and this summary has the noise of a privacy mechanism."
         )
-    _check_room(estimator, subspace.n_features, adjusting, n_components)
+    _check_room(estimator, d, adjusting, n_components)
     most = n_components if is_integer(n_components) else None
     model, how, *_ = adjusted(subspace, adjusting, most)
     shown: dict[str, Any] = {"_adjustment": how, "_model": model}

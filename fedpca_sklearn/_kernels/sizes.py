@@ -316,7 +316,8 @@ def row_slices(
     n_rows: int, n_columns: int, entries: int = ENTRIES_AT_ONCE, least: int = 1
 ) -> Iterator[slice]:
     """Consecutive slices of rows, each as large as `rows_within` says."""
-    return slices_of(n_rows, max(least, entries // max(n_columns, 1)))
+    starts = range(0, n_rows, max(least, entries // max(n_columns, 1)))
+    return map(slice, starts, chain(starts[1:], [n_rows]))
 
 
 # Symmetric product, for each row and pair of columns: 57 GFlop/s.

@@ -156,7 +156,7 @@ class AvailablePairs(MissingStrategy):
         negative : float
             Of the most negative eigenvalue; 0 if there is none beyond rounding.
         """
-        d, n = pairs.n_features, pairs.n_samples
+        d, n = len(pairs.origin), pairs.n_samples
         values, vectors = linalg.eigh_top(pairs.covariance(self.min_rows), d)
         rounding = EIGENVALUE_ROUNDING * max(float(np.abs(values).max()), 0.0)
         negative = -float(values[-1]) if values[-1] < -rounding else 0.0
@@ -201,7 +201,7 @@ def take_pairs(pca: Any, found: Iterable[tuple[Any, Site]]) -> list[Any]:
 def _merge_pairs(pca: Any) -> None:
     """Add the moments of all clients up, and set the fitted attributes."""
     parts: list[Any] = [site.summary for site in pca._clients.values()]
-    _check_features(pca, parts[0].n_features)
+    _check_features(pca, len(parts[0].origin))
     names = getattr(pca, "feature_names_in_", None)
     with largest_named(partial(clients_named, pca._clients), parts):
         pairs = merged_pairs(parts)
