@@ -588,7 +588,7 @@ class VFedPCA(VerticalMethod):
     Parameters
     ----------
     local_iterations : int, default=20
-        Power iterations at a client in a period; L of [1]_.
+        Power iterations at a client in a period, fewer where one changes nothing; L of [1]_.
     n_rounds : int, default=10
         Periods for each component; T of [1]_.
     warm_start : bool, default=True
