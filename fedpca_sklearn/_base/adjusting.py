@@ -87,10 +87,10 @@ def adjusting_of(estimator: Any, d: int, names: Sequence[str] | None = None) -> 
         names = getattr(estimator, "feature_names_in_", None)
     all_kept = d <= SMALL_DIMENSION and getattr(estimator, "oversampling", "auto") == "auto"
     all_kept = all_kept or not getattr(estimator, "_may_cut", True)
-    share = estimator.n_components is not None and not is_integer(estimator.n_components)
-    if estimator.partial_out is not None and share and not all_kept:
+    asked = None if estimator.partial_out is None or all_kept else estimator.n_components
+    if asked is not None and not is_integer(asked):
         raise ValueError(
-            f"n_components={estimator.n_components!r} must be an integer or None with partial_out "
+            f"n_components={asked!r} must be an integer or None with partial_out "
             f"where directions are cut, as of {d} columns: a share of what confounders leave "
             "is known after the cut."
         )

@@ -145,7 +145,8 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
     elif state.rank is None:
         state = replace(state, rank=min(start_rank(pca) or d, d))
     if has_callbacks(pca) and hasattr(X, "shape") and not is_stream(X) and not is_dask(X):
-        n_blocks = len(Sizes(pca, d).slices(X.shape[0], **_kind_of(rows)))
+        kind = sp.issparse(rows), isinstance(rows, DeviceRows)
+        n_blocks = len(Sizes(pca, d).slices(X.shape[0], *kind))
     del rows  # the list has it, until it is taken
     blocks = chain(map(list.pop, [first]), blocks)
     return _after_blocks(pca, progress(pca, blocks, n_blocks, "blocks"), (m, d), state)
@@ -193,11 +194,6 @@ def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.dat
         past = float(shares_left(before, newest, half_life))
         state = replace(state, subspace=state.subspace.decay(past))
     return state, newest, shares_left(times, newest, half_life)
-
-
-def _kind_of(rows: Any) -> dict[str, bool]:
-    """What the size of a block depends on, beside the number of features."""
-    return {"sparse": sp.issparse(rows), "device": isinstance(rows, DeviceRows)}
 
 
 def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
@@ -276,14 +272,14 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
         w = None if weight is None else weight[seen : seen + n]
         seen += n
         # NaN and infinity show in the column sums of plain rows
-        plain = weight is None and pca._row_factor == 1
-        plain = plain and not (pca.scale or pca.partial_out is not None)
-        plain = plain and isinstance(batch, np.ndarray)
+        plain = isinstance(batch, np.ndarray) and weight is None
+        plain = plain and not pca.scale and pca.partial_out is None and pca._row_factor == 1
         # rows that are to be converted come in smaller blocks, as their copies take memory
         most = max(n, 1)
         if batch.dtype != dtype:
             most = rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
-        for block in Sizes(pca, d).slices(n, **_kind_of(batch)):
+        kind = sp.issparse(batch), isinstance(batch, DeviceRows)
+        for block in Sizes(pca, d).slices(n, *kind):
             for start in range(block.start, block.stop, most):
                 at = slice(start, min(start + most, block.stop))
                 rows = (batch if at.stop - start == n else batch[at]).astype(dtype, copy=False)
