@@ -49,13 +49,13 @@ SubspaceTracker(3) | fit | 17 | 776
 SubspaceTracker(3) | partial_fit | 17 | 430
 RobustSubspaceTracker(3) | fit | 19 | 3861
 AlternatingProjections(3) | fit | 12 | 104
-GROUSE(3, random_state=0) | fit | 17 | 1241
-OjaPCA(3, random_state=0) | fit | 17 | 553
-PAST(3, random_state=0) | fit | 16 | 330
-PETRELS(3, random_state=0) | fit | 17 | 457
-SPIRIT() | fit | 17 | 699
-FrequentDirections(3) | fit | 17 | 376
-StreamingPowerMethod(3, random_state=0) | fit | 16 | 182
+GROUSE(3, random_state=0) | fit | 17 | 1227
+OjaPCA(3, random_state=0) | fit | 17 | 548
+PAST(3, random_state=0) | fit | 16 | 316
+PETRELS(3, random_state=0) | fit | 17 | 443
+SPIRIT() | fit | 17 | 684
+FrequentDirections(3) | fit | 17 | 372
+StreamingPowerMethod(3, random_state=0) | fit | 16 | 177
 SubspaceMonitor(StreamingPCA(3), limits="chi2") | fit | 22 | 200
 SubspaceMonitor(StreamingPCA(3)) | fit | 23 | 1187
 """.strip().splitlines()

@@ -160,15 +160,10 @@ class Fading:
         return Fading(self.factor, self.steps[rows])
 
     @cached_property
-    def past(self) -> float:
-        """What is left of rows before the block, at its end."""
-        return float(self.factor ** self.steps.sum())
-
-    @cached_property
-    def ages(self) -> np.ndarray:
-        """Steps from each row to the end of the block."""
+    def to_end(self) -> tuple[float, np.ndarray]:
+        """What is left of rows before the block at its end, and the steps from each row to it."""
         at = np.cumsum(self.steps)
-        return at[-1:] - at
+        return float(self.factor ** self.steps.sum()), at[-1:] - at
 
     @property
     def factors(self) -> np.ndarray:
@@ -324,7 +319,7 @@ def _plain(known: Features, Y: np.ndarray, center: bool) -> tuple[np.ndarray, Fe
 def _fading(
     known: Features, Y: np.ndarray, seen: np.ndarray, center: bool, fading: Fading
 ) -> tuple[np.ndarray, Features]:
-    f, ages, past = fading.factor, fading.ages, fading.past
+    f, (past, ages) = fading.factor, fading.to_end
     seen = seen.astype(np.float64)
     at_end = f**ages
     weight = known.weight * past + at_end @ seen

@@ -132,7 +132,7 @@ class PETRELS(AffineTracker):
         return replace(state, U=move.of(state.U.T).T)
 
     def _faded(self, state: _Petrels, Z: np.ndarray, fading: Fading) -> _Petrels:
-        power = recent_power(state.power, Z, fading.past)
+        power = recent_power(state.power, Z, fading.to_end[0])
         if power == 0:  # nothing but zeros so far
             return state
         U, P, start = state.U, state.P, 1 / (self.regularization * power)

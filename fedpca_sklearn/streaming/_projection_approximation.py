@@ -102,7 +102,7 @@ class PAST(Tracker):
         return _Past(V, P, power)
 
     def _faded(self, state: _Past, Z: np.ndarray, fading: Fading) -> _Past:
-        power = recent_power(state.power, Z, fading.past)
+        power = recent_power(state.power, Z, fading.to_end[0])
         if power == 0:  # nothing but zeros so far
             return state
         P, k = state.P, len(state.W)

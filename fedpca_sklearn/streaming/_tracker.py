@@ -371,16 +371,17 @@ class Tracker(BlockTransformer):
         new = before.measured == 0 or not before.begun
         # in the basis before, except for the first rows: a basis fits the rows it has just seen
         C, gain, _ = coordinates(Z, V if new else before.basis)
-        root = fading.factor ** (fading.ages / 2)
+        past, ages = fading.to_end
+        root = fading.factor ** (ages / 2)
         root[gain > MAX_GAIN_IN_VARIANCES] = 0.0
         rows, turn, noise = C * root[:, None], np.eye(len(V)), math.nan
         if not new:
-            rows = np.concatenate([before.factor * fading.past**0.5, rows])
+            rows = np.concatenate([before.factor * past**0.5, rows])
             U, _, Vt = np.linalg.svd(before.basis @ V.T, full_matrices=False)
             turn = U @ Vt
             noise = noise_beyond(before, Z, C) if self._takes_missing else math.nan
         factor = np.linalg.qr(rows, mode="r") @ turn
-        measured = before.measured * fading.past + float(root @ root)
+        measured = before.measured * past + float(root @ root)
         return replace(before, basis=V, factor=factor, measured=measured, noise=noise)
 
     def _found(self, tracked: Tracked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
