@@ -223,16 +223,16 @@ def show(options: Options) -> Report:
         if os.path.splitext(options.plot)[1].lower() not in _PICTURES:
             ends = ", ".join(_PICTURES)
             raise ValueError(f"--plot must end in one of {ends}, got {options.plot}.")
-        check_output(options.plot, options.force, [options.file], "show")
+        check_output(options.plot, options.force, [options.model], "show")
         needed("matplotlib", "plot")
-    summary = load(options.file)
-    fitted = model_in(options, options.file, summary)
+    summary = load(options.model)
+    fitted = model_in(options, options.model, summary)
     shown = _with_known_error(stating_model(fitted, fitted.subspace_), summary)
     names = _names_of(fitted, shown)
     if options.plot is not None:
         with written(options.plot) as path:
             _draw(options, path, fitted, names)
-    found = {"file": options.file, **facts(shown)}
+    found = {"file": options.model, **facts(shown)}
     of_variance = ("explained_variance" + what for what in ("", "_ratio", "_interval"))
     found["model"] |= {"names": names, "loadings": fitted.components_}
     found["model"] |= {name: getattr(fitted, f"{name}_") for name in of_variance}
@@ -263,7 +263,7 @@ def _lines(options: Options, shown: Subspace, fitted: FederatedPCA, names: list[
         "model": f"{k} components" + (f", {how}" if how else ""),
         "error": _error_of(shown, fitted.subspace_error_bound_),
     }
-    lines = [printable(options.file), described(shown, **about)]
+    lines = [printable(options.model), described(shown, **about)]
     cumulative = np.cumsum(ratios)
     for i, v in enumerate(fitted.components_[:_MOST_LISTED]):
         lines.append(
@@ -327,7 +327,7 @@ def go_on(options: Options) -> Report:
     check_output(output, options.force, [str(folder / "study.json")])
     study = Study(folder)
     fitted = study.next()
-    for site in options.without:
+    for site in options.without or ():
         study.without(site)
     if options.without:
         fitted = study.next()

@@ -7,12 +7,11 @@ import csv
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engines._site_policy import MIN_ROWS
 from ..summary._provenance import VERSION
 from . import _commands
-from ._commands import show
 from ._report import Report, one_line
 from ._row_files import Limits
 
@@ -21,24 +20,7 @@ MAX_ROUNDS = 1000
 _LIMITS = Limits()
 
 
-class Option(NamedTuple):
-    """What `add_argument` is called with; of those that exclude each other one may be given."""
-
-    names: list[str]
-    how: dict[str, Any]
-    exclusive: bool = False
-
-
-def option(
-    names: str, value: str | None, text: str | None, *, exclusive: bool = False, **how: Any
-) -> Option:
-    """An option by its names, how its value is called, and what is said of it."""
-    return Option(names.split(), {"metavar": value, "help": text, **how}, exclusive)
-
-
-def flag(name: str, text: str) -> Option:
-    """An option that is given or not."""
-    return Option([name], {"action": "store_true", "help": text})
+Option = tuple[list[str], dict[str, Any]]
 
 
 def names_in(text: str) -> list[str]:
@@ -63,9 +45,6 @@ def _at_least_one(kind: type) -> Callable[[str], Any]:
     return parsed
 
 
-_count = _at_least_one(int)
-
-
 def _separator(text: str) -> str:
     text = {"tab": "\t", r"\t": "\t"}.get(text, text)
     if len(text) != 1 or text in '"\r\n':
@@ -77,8 +56,31 @@ def _numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
+# How a value is read, by what it is called; others are texts.
+_KINDS: dict[str | None, Callable[[str], Any]] = {
+    "N": _at_least_one(int),
+    "RATIO": _at_least_one(float),
+    "SIGN": _separator,
+    "NAME,...": names_in,
+    "COLUMN,...": names_in,
+    "NUMBERS": _numbers,
+}
+
+
+def option(names: str, value: str | None, text: str | None, **how: Any) -> Option:
+    """An option by its names, what its value is called, and what is said of it."""
+    if "default" in how:
+        text = f"{text} (default: %(default)s)"
+    return names.split(), {"metavar": value, "type": _KINDS.get(value), "help": text, **how}
+
+
+def flag(name: str, text: str) -> Option:
+    """An option that is given or not."""
+    return [name], {"action": "store_true", "help": text}
+
+
 def _components(text: str) -> Option:
-    return option("-n --n-components", "N", text, type=number)
+    return option("-n --n-components", "N", f"{text} (default: all)", type=number)
 
 
 # ---------------------------------------------------------------------- of several commands
@@ -86,71 +88,44 @@ def _components(text: str) -> Option:
 _ROWS = option("rows", "ROWS", ".csv, .npy, .parquet or .h5ad", nargs="+")
 _FORCE = flag("--force", "replace the output if it exists")
 _OUTPUT = (option("-o --output", "FILE", "what is written", required=True), _FORCE)
+# Of which one may be given.
+_COLUMNS = [
+    option("--columns", "COLUMN,...", "those to take"),
+    option("--without", "COLUMN,...", "those to leave out"),
+]
 # How files of rows are read.
 _READING = (
-    option("--columns", None, "those to take, with commas", type=names_in, exclusive=True),
-    option("--without", "COLUMNS", "those to leave out", type=names_in, exclusive=True),
-    option(
-        "--separator",
-        "C",
-        "of csv (default: a comma, with --decimal , a semicolon; of tsv a tab)",
-        type=_separator,
-    ),
+    option("--separator", "SIGN", "default: a comma, of tsv a tab, with --decimal , a semicolon"),
     option("--decimal", None, "sign before decimals in csv", choices=[".", ","], default="."),
-    option(
-        "--max-columns",
-        "N",
-        f"most columns of a file (default: {_LIMITS.columns:,})",
-        type=_count,
-        default=_LIMITS.columns,
-    ),
-    option(
-        "--max-ratio",
-        "R",
-        "most bytes of the rows in double precision for each byte of a file (default: "
-        f"{_LIMITS.ratio:,.0f}; 64 MiB are always read)",
-        type=_at_least_one(float),
-        default=_LIMITS.ratio,
-    ),
+    option("--max-columns", "N", "most columns of a file", default=_LIMITS.columns),
+    option("--max-ratio", "RATIO", "most bytes of all rows over the file's", default=_LIMITS.ratio),
 )
 _DROP_MISSING = flag("--drop-missing", "leave out rows with gaps")
 _SITE = option("--site", "NAME", "name of the site")
-_LEAST_ROWS = f"refuse fewer rows, whose mean tells much of each (default: {MIN_ROWS})"
-_MIN_ROWS = option("--min-rows", "N", _LEAST_ROWS, type=_count, default=MIN_ROWS)
+_MIN_ROWS = option(
+    "--min-rows", "N", "refuse fewer rows, whose mean tells much of each", default=MIN_ROWS
+)
 # How rows are adjusted before their PCA.
 _ADJUSTING = (
     flag("--scale", "columns of one variance"),
-    option(
-        "--partial-out",
-        "COLUMNS",
-        "confounders, with commas, whose effects are taken out of the other columns",
-        type=names_in,
-    ),
+    option("--partial-out", "COLUMN,...", "confounders, whose effects are taken out of the others"),
 )
-_MODEL = (
-    _components(
-        "components, a share of variance, as 0.9, parallel, held-out, or mle (default: all)"
-    ),
-    *_ADJUSTING,
-)
+_MODEL = (_components("number, share of variance as 0.9, parallel, held-out, or mle"), *_ADJUSTING)
 _SUMMARIES = (
     option("files", "FILE", "summaries of sites", nargs="+"),
     flag("--align", "match columns by name: any order; those that a site lacks are left out"),
 )
+_MERGED = option("model", "MODEL", "a summary, of a site or merged")
 
 # ---------------------------------------------------------------------- of each command
 
 FIT = (
     _ROWS,
     *_OUTPUT,
+    [*_COLUMNS, option("--like", "FILE", "a summary, whose columns are taken")],
     *_READING,
-    option("--like", "FILE", "a summary, whose columns are taken", exclusive=True),
     _SITE,
-    _components(
-        "components that are wanted, or a share of the variance: of many columns the file "
-        "holds these directions and some more, of up to 500 columns all (default: all); merge "
-        "FILE -n N cuts it"
-    ),
+    _components("number or share of variance: the file has more, of up to 500 columns all"),
     *_ADJUSTING,
     _MIN_ROWS,
     _DROP_MISSING,
@@ -160,104 +135,50 @@ MERGE = (*_SUMMARIES, *_OUTPUT, *_MODEL)
 SCALE = (*_SUMMARIES, *_OUTPUT)
 REMOVE = (option("site", "SITE", "name of the site that leaves"), *MERGE)
 SHOW = (
-    option("file", "FILE", "a summary, of a site or merged"),
+    _MERGED,
     *_MODEL,
-    option(
-        "--top",
-        "N",
-        "loadings of a component to show, the largest first (default: 10; --json has all)",
-        type=_count,
-        default=10,
-    ),
+    option("--top", "N", "largest loadings of a component to show; --json has all", default=10),
     option("--plot", "PICTURE", "draw them: .png, .pdf or .svg"),
-    flag("--force", "replace the picture if it exists"),
+    _FORCE,
 )
-TRANSFORM = (
-    option("model", "MODEL", "a summary, of a site or merged"),
-    _ROWS,
-    *_OUTPUT,
-    *_READING,
-    *_MODEL,
-)
+TRANSFORM = (_MERGED, _ROWS, *_OUTPUT, _COLUMNS, *_READING, *_MODEL)
 PLAN = (
-    option(
-        "mechanism", "MECHANISM", "in Python, as \"AnalyzeGauss(1.0, 1e-5, row_norm='private')\""
-    ),
-    option("--rows", "N", "of a site", type=_count, required=True),
-    option("--columns", "N", None, type=_count, required=True),
-    option("-n --components", "N", "default: 2", type=_count, default=2),
-    option(
-        "--spectrum",
-        "NUMBERS",
-        "variances that are believed, with commas (default: 1, 1/4, 1/9, ...)",
-        type=_numbers,
-    ),
+    option("mechanism", "MECHANISM", 'in Python, as "AnalyzeGauss(1.0, 1e-5, row_norm=9.0)"'),
+    option("--rows", "N", "of a site", required=True),
+    option("--columns", "N", None, required=True),
+    option("-n --components", "N", "number of components", default=2),
+    option("--spectrum", "NUMBERS", "variances that are believed (default: 1, 1/4, 1/9, ...)"),
 )
 ASK = (
     option("folder", "FOLDER", "a new folder for questions and answers"),
     option("estimator", "ESTIMATOR", 'in Python, as "FederatedPowerPCA(n_components=5)"'),
-    option("--sites", "NAMES", "their names, with commas", type=names_in, required=True),
-    option("--min-sites", None, "with fewer there is no fit (default: 2)", type=_count, default=2),
-    option(
-        "--secure",
-        "N",
-        "by secure sums of at least N sites, with four files of a site for the first sum and "
-        "three for each other one",
-        type=_count,
-    ),
+    option("--sites", "NAME,...", "their names", required=True),
+    option("--min-sites", "N", "with fewer there is no fit", default=2),
+    option("--secure", "N", "by secure sums of at least N sites, in more files"),
 )
 NEXT = (
     option("folder", "FOLDER", "that of ask, with the answers"),
-    option("-o --output", None, "the model (default: FOLDER/model.subspace)"),
+    option("-o --output", "FILE", "the model (default: FOLDER/model.subspace)"),
     _FORCE,
-    option(
-        "--without",
-        "NAMES",
-        "sites whose answers are awaited no longer, with commas",
-        type=names_in,
-        default=(),
-    ),
+    option("--without", "NAME,...", "sites whose answers are awaited no longer"),
 )
 ANSWER = (
     option("question", "QUESTION", None),
     option("rows", "ROWS", "the same for all questions", nargs="+"),
     *_OUTPUT,
+    _COLUMNS,
     *_READING,
     _SITE,
     _DROP_MISSING,
     _MIN_ROWS,
-    option(
-        "--max-rounds",
-        "N",
-        "questions about these rows that are answered in all, the same one again not counted "
-        f"(default: {MAX_ROUNDS})",
-        type=_count,
-        default=MAX_ROUNDS,
-    ),
-    option(
-        "--allow",
-        "NAMES",
-        "estimators that may be fitted, by name, with commas (default: all)",
-        type=names_in,
-    ),
-    option(
-        "--log",
-        "FILE",
-        "file of all questions and answers, for fedpca audit (default: one for these rows in "
-        "$XDG_STATE_HOME/fedpca, or ~/.local/state/fedpca)",
-    ),
-    option(
-        "--state", "FOLDER", "folder of what this site keeps of a study (default: beside the log)"
-    ),
-    option("--ledger", "FILE", "file of what noise has cost these rows"),
+    option("--max-rounds", "N", "most questions about these rows, in all", default=MAX_ROUNDS),
+    option("--allow", "NAME,...", "estimators that may be fitted (default: all)"),
+    option("--log", "FILE", "of questions and answers (default: below ~/.local/state/fedpca)"),
+    option("--state", "FOLDER", "what this site keeps of a study (default: beside the log)"),
+    option("--ledger", "FILE", "what noise has cost these rows"),
     option("--estimator", "ESTIMATOR", "the only one that is answered for"),
     option("--mechanism", "MECHANISM", "the owner's, whose budget counts, with a ledger"),
-    option(
-        "--secure",
-        "N",
-        "refuse a question unless it is of secure sums over at least N sites",
-        type=_count,
-    ),
+    option("--secure", "N", "refuse a question unless it is of secure sums of at least N sites"),
 )
 AUDIT = (option("log", "LOG", None),)
 
@@ -268,7 +189,7 @@ any other estimator take rounds: the coordinator asks, sites answer, next goes o
 inspect, show the components, transform MODEL ROWS -o SCORES, and plan a budget of privacy. Exit
 codes: 0, 1 after an error or for a log that is not whole, 2 for a command that is none."""
 # What is run, the options that it takes, and what is said of it.
-_COMMANDS: dict[str, tuple[Callable[[Any], Report], tuple[Option, ...], str]] = {
+_COMMANDS: dict[str, tuple[Callable[[Any], Report], tuple[Option | list[Option], ...], str]] = {
     "fit": (_commands.fit, FIT, "summarise the rows of a site"),
     "inspect": (_commands.inspect, INSPECT, "tell what is in summaries"),
     "merge": (_commands.merge, MERGE, "merge the summaries of sites"),
@@ -277,7 +198,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], Report], tuple[Option, ...], str]] = 
     "ask": (_commands.ask, ASK, "begin a fit of any estimator at sites, by files"),
     "answer": (_commands.answer, ANSWER, "answer a question of ask and next"),
     "next": (_commands.go_on, NEXT, "go on with a fit by files, as far as answers go"),
-    "show": (show, SHOW, "loadings, variances and error of components"),
+    "show": (_commands.show, SHOW, "loadings, variances and error of components"),
     "transform": (_commands.transform, TRANSFORM, "scores of rows, in their order"),
     "plan": (_commands.plan, PLAN, "tell what a budget of privacy gives, without a row"),
     "audit": (_commands.audit_log, AUDIT, "tell what a site was asked and answered"),
@@ -316,9 +237,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, (run, options, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         command.set_defaults(command=run)
-        some = any(option.exclusive for option in options)
-        columns = command.add_mutually_exclusive_group() if some else command
-        for option in options:
-            (columns if option.exclusive else command).add_argument(*option.names, **option.how)
+        for some in options:
+            of_these = command.add_mutually_exclusive_group() if isinstance(some, list) else command
+            for names, how in some if isinstance(some, list) else [some]:
+                of_these.add_argument(*names, **how)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -48,7 +48,7 @@ class Limits(NamedTuple):
     """
 
     columns: int = 2**20
-    ratio: float = 1000.0
+    ratio: float = 1000
 
 
 class RowFile(ABC):
