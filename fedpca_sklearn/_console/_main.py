@@ -13,11 +13,10 @@ from ..engines._site_policy import MIN_ROWS
 from ..summary._provenance import VERSION
 from . import _commands
 from ._report import Report, one_line
-from ._row_files import Limits
+from ._row_files import MAX_COLUMNS, MAX_RATIO
 
 # Questions about the same rows: ten fits of a hundred rounds.
 MAX_ROUNDS = 1000
-_LIMITS = Limits()
 
 
 Option = tuple[list[str], dict[str, Any]]
@@ -97,8 +96,8 @@ _COLUMNS = [
 _READING = (
     option("--separator", "SIGN", "default: a comma, of tsv a tab, with --decimal , a semicolon"),
     option("--decimal", None, "sign before decimals in csv", choices=[".", ","], default="."),
-    option("--max-columns", "N", "most columns of a file", default=_LIMITS.columns),
-    option("--max-ratio", "RATIO", "most bytes of all rows over the file's", default=_LIMITS.ratio),
+    option("--max-columns", "N", "most columns of a file", default=MAX_COLUMNS),
+    option("--max-ratio", "RATIO", "most bytes of all rows over the file's", default=MAX_RATIO),
 )
 _DROP_MISSING = flag("--drop-missing", "leave out rows with gaps")
 _SITE = option("--site", "NAME", "name of the site")

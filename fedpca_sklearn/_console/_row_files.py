@@ -7,12 +7,11 @@ import math
 import os
 import re
 from abc import ABC, abstractmethod
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
-from io import BytesIO
-from itertools import islice
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,25 +29,14 @@ _MISSING = {"", "na", "n/a", "nan", "null", "none"}
 _NUMBER = re.compile(
     r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE
 )
+# What a file may announce, by default, before a row of it is read. Columns: a batch has a row at
+# least, and 2^20 are more than the 935,000 sites of a methylation array. Bytes of the rows in
+# double precision over bytes of the file, where an entry of a sparse matrix that is not stored
+# counts four: counts of cells reach 100, texts of 1 word in 1,000 reach 300 to 1,000, and dummies
+# in parquet 270 if one row in 100 has them, 750 if one in 1,000.
+MAX_COLUMNS, MAX_RATIO = 2**20, 1000
 # What pandas calls the index of a frame in parquet.
 _INDEX = re.compile(r"__index_level_\d+__")
-
-
-class Limits(NamedTuple):
-    """What a file may announce before a row of it is read.
-
-    Parameters
-    ----------
-    columns : int
-        A batch has a row at least. 2^20 are more than the 935,000 sites of a methylation array.
-    ratio : float
-        Bytes of the rows in double precision over bytes of the file; an entry of a sparse matrix
-        that is not stored counts four. Counts of cells reach 100, texts of 1 word in 1,000 reach
-        300 to 1,000, and dummies in parquet 270 if one row in 100 has them, 750 if one in 1,000.
-    """
-
-    columns: int = 2**20
-    ratio: float = 1000
 
 
 class RowFile(ABC):
@@ -57,7 +45,8 @@ class RowFile(ABC):
     Parameters
     ----------
     path : str
-    limits : Limits
+    options : Namespace
+        Those of how files are read.
 
     Attributes
     ----------
@@ -75,25 +64,23 @@ class RowFile(ABC):
     n_rows: int | None = None
     not_numbers: dict[int, str] = {}
 
-    def __init__(self, path: str, limits: Limits):
-        self.path, self.limits = path, limits
+    def __init__(self, path: str, options: Namespace):
+        self.path, self.options = path, options
 
-    def check_columns(self) -> None:
-        """Raise if there are more columns than the limit."""
-        if self.n_columns > self.limits.columns:
-            raise ValueError(
-                f"it announces {self.n_columns:,} columns, at most {self.limits.columns:,} are "
-                "read; --max-columns raises the limit."
-            )
-
-    def check_bytes(self, n_bytes: int) -> None:
-        """Raise if the rows take too many bytes for the size of the file."""
+    def check_size(self, n_bytes: int = 0) -> None:
+        """Raise for too many columns, or for rows of too many bytes for the size of the file."""
+        most, ratio = self.options.max_columns, self.options.max_ratio
         size = os.stat(self.path).st_size
-        if n_bytes > max(_FREE, self.limits.ratio * size):
+        if self.n_columns > most:
+            raise ValueError(
+                f"it announces {self.n_columns:,} columns, at most {most:,} are read; "
+                "--max-columns raises the limit."
+            )
+        if n_bytes > max(_FREE, ratio * size):
             raise ValueError(
                 f"it announces {self.n_rows:,} rows of {self.n_columns:,} columns, which take "
                 f"{n_bytes:.3g} bytes, {n_bytes / size:.3g} times the {size:,} bytes of the file; "
-                f"at most {self.limits.ratio:g} times are read; --max-ratio raises the limit."
+                f"at most {ratio:g} times are read; --max-ratio raises the limit."
             )
 
     @abstractmethod
@@ -106,32 +93,22 @@ class RowFile(ABC):
 
 
 class CsvRows(RowFile):
-    """Text with a line of names.
+    """Text with a line of names, in which semicolons stand beside decimal commas by default."""
 
-    Parameters
-    ----------
-    path : str
-    limits : Limits
-    separator : str, default=None
-        None: a tab in files of that name; a comma, or a semicolon beside a decimal comma.
-    decimal : {".", ","}, default="."
-        What stands before the decimals of a number.
-    """
-
-    def __init__(self, path: str, limits: Limits, separator: str | None = None, decimal: str = "."):
-        super().__init__(path, limits)
-        usual = "\t" if path.lower().endswith(".tsv") else "," if decimal == "." else ";"
-        self._separator, self._decimal = separator or usual, decimal
+    def __init__(self, path: str, options: Namespace):
+        super().__init__(path, options)
+        usual = "\t" if path.lower().endswith(".tsv") else "," if options.decimal == "." else ";"
+        self._separator, self._decimal = options.separator or usual, options.decimal
         with self._open() as stream:
             _, _, header = next(self._records(stream), (0, 0, []))
         if not header:
             raise ValueError("the first line must hold the names of the columns, it is empty.")
         self.names, self.n_columns = tuple(header), len(header)
-        self.check_columns()
+        self.check_size()
         if all(self._number(name) is not None for name in header):
             raise ValueError("the first line must hold the names of the columns, got numbers.")
         other = next((c for c in ";\t|," if c in header[0] and c != self._separator), None)
-        if len(header) == 1 and separator is None and other:
+        if len(header) == 1 and options.separator is None and other:
             raise ValueError(
                 f"the first line holds one name, {header[0][:40]!r}, if {usual!r} separates names; "
                 f"see --separator{_DECIMAL if other == ';' else ''}."
@@ -142,60 +119,64 @@ class CsvRows(RowFile):
 
     def _records(self, stream: TextIO) -> Iterator[tuple[int, int, list[str]]]:
         """Number of the last line, characters and cells of each row that is not empty."""
-        lines = _Lines(stream, self._separator, self.limits.columns)
-        reader = csv.reader(lines, delimiter=self._separator)
+        length, most = 0, self.options.max_columns
+
+        def lines() -> Iterator[str]:
+            nonlocal length
+            while line := stream.readline(_LINE):
+                length += len(line)  # of all lines of a row
+                if length >= _LINE:
+                    raise ValueError(f"it has a line of {_LINE} characters or more.")
+                if len(line) > most and (n := line.count(self._separator)) > most:
+                    raise ValueError(
+                        f"it has a line of {n:,} separators, at most {most:,} columns are read; "
+                        "--max-columns raises the limit."
+                    )
+                yield line
+
+        reader = csv.reader(lines(), delimiter=self._separator)
         try:
             for cells in reader:
                 if cells:
-                    yield reader.line_num, lines.length, cells
-                lines.length = 0
+                    yield reader.line_num, length, cells
+                length = 0
         except csv.Error as error:
             raise ValueError(f"it is no csv: {error}.") from None
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
         most = self.at_once(max(self.n_columns, 1024))  # cells take 60 bytes and more
-        rows: list[tuple[int, list[str]]] = []
-        before = text = 0
+        rows: list[tuple[int, int, list[str]]] = []
+        text = 0
         with self._open() as stream:
-            for line, length, cells in islice(self._records(stream), 1, None):
-                rows.append((line, cells))
-                text += length
+            for row, (line, length, cells) in enumerate(self._records(stream)):
                 if len(cells) != self.n_columns:
                     raise ValueError(
-                        f"row {before + len(rows)} has {len(cells)} cells, expected "
-                        f"{self.n_columns} as in the first line (line {line}{self._hint})."
+                        f"row {row} has {len(cells)} cells, expected {self.n_columns} as in the "
+                        f"first line (line {line}{self._hint})."
                     )
+                if row:  # below the names
+                    rows.append((row, line, cells))
+                    text += length
                 if len(rows) == most or text > _TEXT:
-                    yield self._numbers(rows, columns, before)
-                    before, rows, text = before + len(rows), [], 0
+                    yield self._numbers(rows, columns)
+                    rows, text = [], 0
         if rows:
-            yield self._numbers(rows, columns, before)
+            yield self._numbers(rows, columns)
 
-    def _numbers(
-        self, rows: list[tuple[int, list[str]]], columns: Sequence[int], before: int
-    ) -> np.ndarray:
-        everything = list(columns) == list(range(self.n_columns))
-        chosen = [c for _, c in rows] if everything else [[c[j] for j in columns] for _, c in rows]
+    def _numbers(self, rows: list[tuple[int, int, list[str]]], columns: Sequence[int]) -> Any:
+        chosen = [[cells[j] for j in columns] for *_, cells in rows]
+        if self._decimal == ",":
+            chosen = [list(map(_with_point, cells)) for cells in chosen]
         text = "".join(map("".join, chosen))
-        if text.isascii() and "_" not in text and (self._decimal == "." or "." not in text):
-            if self._decimal == ",":
-                chosen = [[cell.replace(",", ".") for cell in row] for row in chosen]
-            try:
+        if text.isascii() and "_" not in text:
+            with suppress(ValueError):  # once more, cell by cell
                 return np.array(chosen, dtype=np.float64)
-            except ValueError:  # once more, cell by cell
-                pass
-        return np.array(
-            [
-                [self._value(row[j], j, before + i + 1, line) for j in columns]
-                for i, (line, row) in enumerate(rows)
-            ]
-        )
+        return np.array([[self._value(cells[j], j, *at) for j in columns] for *at, cells in rows])
 
     def _number(self, text: str) -> float | None:
         """The number that a text is, in ASCII digits without separators of thousands."""
-        if self._decimal == ",":
-            text = text.replace(".", "_").replace(",", ".")
+        text = _with_point(text) if self._decimal == "," else text
         return float(text) if _NUMBER.fullmatch(text.strip()) else None
 
     def _value(self, cell: str, column: int, row: int, line: int) -> float:
@@ -221,38 +202,22 @@ class CsvRows(RowFile):
 _DECIMAL = "; --decimal , reads numbers with a decimal comma"
 
 
-class _Lines:
-    """Lines of a text, of which neither one nor those of one row are too long."""
-
-    def __init__(self, stream: TextIO, separator: str, n_columns: int):
-        self._stream, self._separator, self._n_columns = stream, separator, n_columns
-        self.length = 0  # characters since whoever reads has set it to 0
-
-    def __iter__(self) -> Iterator[str]:
-        most = self._n_columns
-        while line := self._stream.readline(_LINE):
-            self.length += len(line)
-            if self.length >= _LINE:
-                raise ValueError(f"it has a line of {_LINE} characters or more.")
-            if len(line) > most and (n := line.count(self._separator)) > most:
-                raise ValueError(
-                    f"it has a line of {n:,} separators, at most {most:,} columns are read; "
-                    "--max-columns raises the limit."
-                )
-            yield line
+def _with_point(text: str) -> str:
+    """A number with a decimal comma as one with a point, and one with a point as none."""
+    return text.replace(".", "_").replace(",", ".")
 
 
 class NpyRows(RowFile):
     """An array of numpy, which knows no names."""
 
-    def __init__(self, path: str, limits: Limits):
-        super().__init__(path, limits)
+    def __init__(self, path: str, options: Namespace):
+        super().__init__(path, options)
         try:
             shape, fortran, dtype, offset = npy_header(path)
         except ValueError as error:
             raise ValueError(f"it {error}") from None
         self.n_rows, self.n_columns = shape
-        self.check_columns()
+        self.check_size()
         self._rows = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
@@ -265,8 +230,8 @@ class NpyRows(RowFile):
 class ParquetRows(RowFile):
     """A parquet file, of which one row group at a time is looked into."""
 
-    def __init__(self, path: str, limits: Limits):
-        super().__init__(path, limits)
+    def __init__(self, path: str, options: Namespace):
+        super().__init__(path, options)
         pyarrow, parquet = needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
         self._errors = (pyarrow.ArrowException, OSError)
         try:
@@ -275,7 +240,6 @@ class ParquetRows(RowFile):
             raise ValueError(f"it is no parquet file: {error}") from None
         schema = self._file.schema_arrow
         self.n_rows, self.n_columns = self._file.metadata.num_rows, len(schema)
-        self.check_columns()
         kinds = pyarrow.types
         numbers = kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal
         self.names = tuple(schema.names)
@@ -284,7 +248,7 @@ class ParquetRows(RowFile):
             for j, field in enumerate(schema)
             if _INDEX.fullmatch(field.name) or not any(kind(field.type) for kind in numbers)
         }
-        self.check_bytes(8 * self.n_rows * max(1, self.n_columns - len(self.not_numbers)))
+        self.check_size(8 * self.n_rows * max(1, self.n_columns - len(self.not_numbers)))
         self._single = all(kinds.is_float32(field.type) for field in schema)
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
@@ -332,40 +296,28 @@ def _csv(path: str, names: list[str]) -> Iterator[Write]:
 
 @contextmanager
 def _npy(path: str, names: list[str]) -> Iterator[Write]:
-    """The header is written again at the end, when the rows are counted."""
-    n_rows = 0
+    """The header is written again at the end, when the rows are counted, in as many bytes."""
+    dtype = np.dtype(np.float64)
 
-    def write(scores: np.ndarray) -> None:
-        nonlocal n_rows
-        n_rows += len(scores)
-        stream.write(np.ascontiguousarray(scores, np.float64).tobytes())
+    def begin(n_rows: int) -> None:
+        about = {"descr": dtype.str, "fortran_order": False, "shape": (n_rows, len(names))}
+        np.lib.format.write_array_header_1_0(stream, about)
 
     with open(path, "wb") as stream:
-        stream.write(_header(0, len(names)))
-        yield write
+        begin(0)
+        start = stream.tell()
+        yield lambda scores: stream.write(np.ascontiguousarray(scores, dtype).tobytes())
+        n_bytes = stream.tell() - start
         stream.seek(0)
-        stream.write(_header(n_rows, len(names)))
-
-
-def _header(n: int, k: int) -> bytes:
-    """What a .npy file begins with: as many bytes for any number of rows."""
-    buffer = BytesIO()
-    about = {"descr": np.dtype(np.float64).str, "fortran_order": False, "shape": (n, k)}
-    np.lib.format.write_array_header_1_0(buffer, about)
-    return buffer.getvalue()
+        begin(n_bytes // (dtype.itemsize * len(names)))
 
 
 @contextmanager
 def _parquet(path: str, names: list[str]) -> Iterator[Write]:
     arrow, parquet = needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
     schema = arrow.schema([(name, arrow.float64()) for name in names])
-
-    def write(scores: np.ndarray) -> None:
-        columns = [arrow.array(column, arrow.float64()) for column in scores.T]
-        writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
-
     with parquet.ParquetWriter(path, schema) as writer:
-        yield write
+        yield lambda scores: writer.write_table(arrow.table(list(scores.T), schema=schema))
 
 
 _FORMATS = {".csv": _csv, ".npy": _npy, ".parquet": _parquet, ".pq": _parquet}
@@ -397,8 +349,8 @@ _NAME = 2000
 class H5adRows(RowFile):
     """Cells of a dense X, or of one that is stored as CSR; nothing else of the file is read."""
 
-    def __init__(self, path: str, limits: Limits):
-        super().__init__(path, limits)
+    def __init__(self, path: str, options: Namespace):
+        super().__init__(path, options)
         self._h5py = needed("h5py", "h5ad")
         with self._opened() as file:
             X = self._own(file, "X")
@@ -409,10 +361,9 @@ class H5adRows(RowFile):
             if len(shape) != 2 or parts[0].dtype.kind not in "biuf":
                 raise ValueError(f"X must be a 2-D array of numbers, got shape {shape}.")
             self.n_rows, self.n_columns = shape
-            self.check_columns()
             for part in parts:  # of which HDF5 has a whole chunk in memory
                 n_bytes = max(n_bytes, math.prod(part.chunks or ()) * part.dtype.itemsize)
-            self.check_bytes(n_bytes)
+            self.check_size(n_bytes)
             self.names = self._names(file)
 
     @contextmanager

@@ -15,15 +15,16 @@ import scipy.sparse as sp
 from .._validation.containers import check_names, composed_names
 from ..summary._codec import check_regular
 from ._report import listed, printable
-from ._row_files import CsvRows, H5adRows, Limits, NpyRows, ParquetRows, RowFile
+from ._row_files import CsvRows, H5adRows, NpyRows, ParquetRows, RowFile
 
-_FORMATS: dict[str, Callable[[str, Limits], RowFile]] = {
+_FORMATS: dict[str, Callable[[str, argparse.Namespace], RowFile]] = {
+    ".csv": CsvRows,
+    ".tsv": CsvRows,
     ".npy": NpyRows,
     ".parquet": ParquetRows,
     ".pq": ParquetRows,
     ".h5ad": H5adRows,
 }
-_TEXTS = ".csv", ".tsv"
 _ABOUT_MISSING = (
     "; --drop-missing leaves such rows out, fedpca ask with missing=ConditionalFill() fills them in"
 )
@@ -139,15 +140,12 @@ def errors_of(path: str) -> Iterator[None]:
 
 def _opened(path: str, options: argparse.Namespace) -> RowFile:
     suffix = os.path.splitext(path)[1].lower()
-    if suffix not in _FORMATS and suffix not in _TEXTS:
-        known = ", ".join([*_TEXTS, *_FORMATS])
+    if suffix not in _FORMATS:
+        known = ", ".join(_FORMATS)
         raise ValueError(f"{path}: the name of a file of rows must end in one of {known}.")
     with errors_of(path):
         check_regular(path)
-        limits = Limits(options.max_columns, options.max_ratio)
-        if suffix in _FORMATS:
-            return _FORMATS[suffix](path, limits)
-        return CsvRows(path, limits, options.separator, options.decimal)
+        return _FORMATS[suffix](path, options)
 
 
 def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]) -> list[int]:
