@@ -49,9 +49,8 @@ def adjusted_attributes() -> tuple[Any, Any, Any]:
 
 def adjusts(estimator: Any) -> bool:
     """Whether an estimator, of whichever library, is asked to adjust rows."""
-    if "partial_out" not in getattr(estimator, "_parameter_constraints", ()):
-        return False
-    return bool(estimator.scale) or estimator.partial_out is not None
+    known = "partial_out" in getattr(estimator, "_parameter_constraints", ())
+    return known and (bool(estimator.scale) or estimator.partial_out is not None)
 
 
 def n_certain_of_factor(estimator: Any) -> int | None:
@@ -73,8 +72,7 @@ def check_adjusting(estimator: Any) -> None:
     if not estimator.scale and estimator.partial_out is None:
         return
     for name, needed in (("center", True), ("rank_rule", None), ("mechanism", None)):
-        value = getattr(estimator, name, needed)
-        if (needed and not value) or (needed is None and value is not None):
+        if (value := getattr(estimator, name, needed)) != needed:
             raise ValueError(
                 f"{name} must be {needed} with scale={estimator.scale} and "
                 f"partial_out={estimator.partial_out!r}, got {value!r}.{_INSTEAD.get(name, '')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
 from typing import Any
 
@@ -52,25 +52,22 @@ def validated_batches(
     `slices_on_disk` of whole blocks; ``block_size(d)`` is the number of rows of a block.
     """
     checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
-    if is_stream(X) or is_dask(X):
-        allow_nan = get_tags(estimator).input_tags.allow_nan
-        batches = chunks_in_order(X, allow_nan) if is_dask(X) else iter_batches(X)
-        none_yet = True
-        for batch in batches:
-            rows = validate_data(estimator, batch, reset=reset and none_yet, **checks)
-            none_yet = False
-            del batch
-            yield rows
-            del rows  # before the next batch is read
-        if none_yet:
-            raise ValueError("X is a stream without batches; at least one row is required.")
-        return
-    if is_on_disk(X):
-        for rows in slices_on_disk(X, 1 if block_size is None else block_size(X.shape[1])):
-            yield validate_data(estimator, rows, reset=reset, **checks)
-            reset = False
-    else:
-        yield validate_data(estimator, X, reset=reset, **checks)
+    batches: Iterable[Any] = [X]
+    if is_dask(X):
+        batches = chunks_in_order(X, get_tags(estimator).input_tags.allow_nan)
+    elif is_stream(X):
+        batches = iter_batches(X)
+    elif is_on_disk(X):
+        batches = slices_on_disk(X, 1 if block_size is None else block_size(X.shape[1]))
+    none_yet = True
+    for batch in batches:
+        rows = validate_data(estimator, batch, reset=reset and none_yet, **checks)
+        none_yet = False
+        del batch
+        yield rows
+        del rows  # before the next batch is read
+    if none_yet:
+        raise ValueError("X is a stream without batches; at least one row is required.")
 
 
 def float_dtype(X: Any) -> np.dtype:

@@ -82,19 +82,16 @@ class Learnt:
 
     def __init__(self, state: Any = None, given: dict[str, Any] | None = None):
         self.state, self._given, self.values = state, given, given
-        self.shown: tuple[ArrayNamespace, dict[str, Any]] | None = None
+        self.shown: dict[tuple[ArrayNamespace, str], Any] = {}
 
     def __reduce__(self):
         return Learnt, (self.state, self._given)
 
     def shown_in(self, namespace: ArrayNamespace, name: str) -> Any:
         """An attribute as an array of another library."""
-        if self.shown is None or self.shown[0] is not namespace:
-            self.shown = namespace, {}
-        made = self.shown[1]
-        if name not in made:
-            made[name] = namespace.shown((self.values or {})[name])
-        return made[name]
+        if (namespace, name) not in self.shown:
+            self.shown[namespace, name] = namespace.shown((self.values or {})[name])
+        return self.shown[namespace, name]
 
 
 class computed:
@@ -210,9 +207,8 @@ class FittedState:
         if name not in values:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         state = vars(self) if BEFORE not in vars(self) else self._visible()
-        namespace = (
-            None if BEFORE in state else state.get(NAMESPACE)
-        )  # within a fit all is in numpy
+        # within a fit all is in numpy
+        namespace = None if BEFORE in state else state.get(NAMESPACE)
         return values[name] if namespace is None else state[LEARNT].shown_in(namespace, name)
 
     def _set_values(self, values: dict[str, Any]) -> None:
@@ -232,10 +228,10 @@ class FittedState:
             own = getattr(kind, name, None)
             if name in state or not isinstance(own, (property, computed)):
                 return hasattr(self, name)
-            if not _is_fitted(name):
-                return True
-            if learnt is None or (learnt.values is not None and isinstance(own, computed)):
-                return learnt is not None and name in learnt.values
+            if not _is_fitted(name) or learnt is None:
+                return not _is_fitted(name)
+            if learnt.values is not None and isinstance(own, computed):
+                return name in learnt.values
             parameter = getattr(own, "when", None)
             value = parameter is None or getattr(self, parameter)
             return value is not None and value is not False

@@ -32,7 +32,7 @@ from .._kernels.sizes import SMALL_DIMENSION, rank_for_fraction, row_slices, sli
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import too_large
 from .._validation.arrays import in_numpy
-from .._validation.checks import check_finite, check_weight, is_integer
+from .._validation.checks import NO_WEIGHT, check_finite, check_weight, is_integer
 from .._validation.containers import validate_data
 from ..summary import Subspace, n_components_by
 from ..summary._adjusted import Adjustment, scatter_of_columns
@@ -137,16 +137,9 @@ class SubspaceTransformer(
         shown = subspace._part(rank)
         larger = shown if larger is subspace else larger._part(rank)
         known, dtype = shown.components, shown.components.dtype
-        missing = rank - len(known)
-        none, values = (
-            np.zeros(missing),
-            (larger.explained_variance, larger.explained_variance_ratio),
-        )
-        padded = []
-        for some in (shown.singular_values, *values):
-            padded.append(np.concatenate([some, none]).astype(dtype))
-
-        rest = total - float(values[0].sum())
+        variance, ratio = larger.explained_variance, larger.explained_variance_ratio
+        missing = np.zeros(rank - len(known))
+        rest = total - float(variance.sum())
         if rank == d or rest <= RANK_EPS * np.finfo(dtype).eps * total:
             rest = 0.0
         names = getattr(self, "feature_names_in_", None)
@@ -156,10 +149,10 @@ class SubspaceTransformer(
             "n_samples_": n_rows,
             "n_samples_seen_": n_rows,
             "mean_": rows.mean.astype(dtype),
-            "components_": known.copy() if not missing else linalg.complete_basis(known, rank),
-            "singular_values_": padded[0],
-            "explained_variance_": padded[1],
-            "explained_variance_ratio_": padded[2],
+            "components_": linalg.complete_basis(known, rank) if len(missing) else known.copy(),
+            "singular_values_": np.concatenate([shown.singular_values, missing]).astype(dtype),
+            "explained_variance_": np.concatenate([variance, missing]).astype(dtype),
+            "explained_variance_ratio_": np.concatenate([ratio, missing]).astype(dtype),
             "noise_variance_": dtype.type(rest / max(d - rank, 1)),
             **adjusted,
         }
@@ -171,7 +164,7 @@ class SubspaceTransformer(
         Raise unless it holds rows, whose mean and variances have the dtype's range.
         """
         if n_rows < 1:
-            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+            raise ValueError(NO_WEIGHT)
         dtype, n = subspace._dtype, subspace.n_samples
         unit = 1.0 if n >= 1 else unit_of(n)
         larger = subspace if unit == 1 else subspace.decay(1 / unit)
@@ -196,11 +189,8 @@ class SubspaceTransformer(
         """Warn where more components are shown than a cut summary tells."""
         beyond = self._beyond_the_summary()
         if beyond is not None:
-            warnings.warn(
-                f"{beyond} The others are arbitrary, and have no variance.",
-                UserWarning,
-                stacklevel=3,
-            )
+            beyond += " The others are arbitrary, and have no variance."
+            warnings.warn(beyond, UserWarning, stacklevel=3)
 
     def _model_summary(self) -> Subspace:
         """The summary whose directions are shown, with these at least."""
@@ -334,16 +324,12 @@ class SubspaceTransformer(
             raise ValueError(
                 f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
             )
-        V = self.components_
+        V, how = self.components_, self._adjustment()
         if self.whiten:
             V = V * np.sqrt(self.explained_variance_)[:, None]
         if isinstance(X, DeviceRows):
             return rows_of_coordinates(X, V, self.mean_)
-        return self._from_model(X @ V)
-
-    def _from_model(self, Y: np.ndarray) -> np.ndarray:
-        """Adjusted rows about the mean as rows, in their memory if possible."""
-        how = self._adjustment()
+        Y = X @ V
         if how is not None:
             return (how.back(Y) + self.mean_).astype(Y.dtype, copy=False)
         Y += self.mean_
@@ -446,10 +432,8 @@ class SubspaceTransformer(
             Weighted mean of `score_samples`, in natural logarithms.
         """
         log_likelihood = self.score_samples(X)
-        sample_weight = check_weight(sample_weight, len(log_likelihood))
-        if sample_weight is not None and not sample_weight.any():
-            raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-        return float(np.average(log_likelihood, weights=sample_weight))
+        weight = check_weight(sample_weight, len(log_likelihood), positive=True)
+        return float(np.average(log_likelihood, weights=weight))
 
     def get_covariance(self) -> np.ndarray:
         """Covariance of the probabilistic PCA model.
@@ -528,10 +512,8 @@ class SubspaceTransformer(
         """
         check_is_fitted(self)
         how, exported = self._adjustment(), PCA(len(self.components_), whiten=self.whiten)
-        for name in _EXPORTED:
-            if hasattr(self, name):
-                setattr(exported, name, copy.deepcopy(getattr(self, name)))
-        exported.n_components_ = len(self.components_)
+        fitted = {name: getattr(self, name) for name in _EXPORTED if hasattr(self, name)}
+        vars(exported).update(copy.deepcopy(fitted), n_components_=len(self.components_))
         if how is None:
             return exported
         if len(how.confounders):
@@ -542,11 +524,9 @@ class SubspaceTransformer(
         scaler = StandardScaler()
         scaler.mean_, scaler.scale_ = self.mean_.astype(np.float64), how.scale.copy()
         scaler.var_ = scatter_of_columns(self.subspace_) / self.subspace_.n_samples
-        scaler.n_samples_seen_ = self.n_samples_
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(scaler, name, copy.deepcopy(getattr(self, name)))
-        vars(exported).pop("feature_names_in_", None)  # the scaler gives an array
+        scaler.n_samples_seen_, scaler.n_features_in_ = self.n_samples_, self.n_features_in_
+        if (names := vars(exported).pop("feature_names_in_", None)) is not None:
+            scaler.feature_names_in_ = names  # it gives an array
         exported.mean_ = np.zeros_like(exported.mean_)
         return make_pipeline(scaler, exported)
 
@@ -617,16 +597,12 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         on the shape of X only.
     """
     X = self._check_X(X)
-    weight = check_weight(sample_weight, X.shape[0])
-    if weight is not None and not weight.any():
-        raise ValueError("sample_weight must have a positive sum, got zero weights only.")
+    weight = check_weight(sample_weight, X.shape[0], positive=True)
     X = self._usable(X)
     V, mean = self._float64_model()
     ridge = self._ridge()
     rng = np.random.default_rng(0)
-    error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
-    unit = _unit_of(X, mean)
-    mean = mean / unit
+    error, sums, origin, unit = 0.0, np.zeros((3, X.shape[1])), None, _unit_of(X, mean)
     for at in slices_of(X.shape[0], ROWS_AT_ONCE):
         rows = X[at]
         rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
@@ -634,7 +610,7 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         if origin is None:  # a feature's first entry, so that constant ones vary by nothing
             origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
             origin[~seen.any(axis=0)] = 0.0
-        Z = rows - mean
+        Z = rows - mean / unit
         fold = rng.integers(_FOLDS, size=Z.shape)
         missed = np.zeros_like(Z)
         for i in range(_FOLDS):

@@ -7,6 +7,7 @@ only for an array that is not numpy's, so that whoever has no other pays nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -143,10 +144,8 @@ def in_numpy(value: Any) -> Any:
         return value._in_numpy()
     if not _is_foreign(value):
         return value
-    try:  # what is on the host, whatever scikit-learn is set to
-        return np.asarray(value)
-    except Exception:  # each library has its own
-        pass
+    with suppress(Exception):  # each library has its own
+        return np.asarray(value)  # what is on the host, whatever scikit-learn is set to
     from sklearn.utils._array_api import _convert_to_numpy
 
     try:

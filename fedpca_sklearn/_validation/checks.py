@@ -137,8 +137,11 @@ def check_forgetting_factor(value: Any) -> None:
         raise ValueError(f"forgetting_factor must be in (0, 1], got {value!r}.")
 
 
-def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
-    """Validated float64 weights, or None if there are none."""
+NO_WEIGHT = "sample_weight must have a positive sum, got zero weights only."
+
+
+def check_weight(sample_weight: Any, n: int, *, positive: bool = False) -> np.ndarray | None:
+    """Validated float64 weights, of which not all may be zero if asked; None if there are none."""
     if sample_weight is None:
         return None
     weight = np.asarray(in_numpy(sample_weight))
@@ -152,6 +155,8 @@ def check_weight(sample_weight: Any, n: int) -> np.ndarray | None:
         total = weight.sum()
     if not np.isfinite(total):
         raise ValueError(f"sample_weight must have a finite sum, got values up to {weight.max()}.")
+    if positive and not total:
+        raise ValueError(NO_WEIGHT)
     return weight
 
 

@@ -511,10 +511,7 @@ def model_now(monitor: Any) -> MonitorModel:
 
 def _handed_on(monitor: Any, n: int, **given: Any) -> dict[str, Any]:
     """What the estimator is given for each row beside the rows, as arrays."""
-    weight = check_weight(given["sample_weight"], n)
-    if weight is not None and not weight.any():
-        raise ValueError("sample_weight must have a positive sum, got zero weights only.")
-    given["sample_weight"] = weight
+    given["sample_weight"] = check_weight(given["sample_weight"], n, positive=True)
     taken = {name: np.asarray(value) for name, value in given.items() if value is not None}
     for name, value in taken.items():
         if not has_fit_parameter(monitor.estimator, name):
@@ -533,14 +530,8 @@ def checked_rows(monitor: Any, X: Any, reset: bool = False) -> Any:
         if "feature_names_in_" not in fitted and are_bounded_rows(X, fitted["n_features_in_"]):
             return X
     refuse_dask(monitor, X)
-    tags = get_tags(monitor.estimator).input_tags
-    X = validate_data(
-        monitor,
-        X,
-        reset=reset,
-        accept_sparse="csr" if tags.sparse else False,
-        dtype=[np.float64, np.float32],
-        ensure_all_finite=False,
-    )
+    sparse = "csr" if get_tags(monitor.estimator).input_tags.sparse else False
+    checks = {"accept_sparse": sparse, "dtype": [np.float64, np.float32]}
+    X = validate_data(monitor, X, reset=reset, ensure_all_finite=False, **checks)
     check_finite(X, allow_nan=True)
     return X
