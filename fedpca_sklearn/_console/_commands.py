@@ -63,13 +63,13 @@ Options = argparse.Namespace
 
 def fit(options: Options) -> Report:
     """Summary of the rows of a site, over which it goes once."""
-    read = [*options.rows, *([options.like] if options.like else [])]
-    check_output(options.output, options.force, read)
+    check_output(options.output, options.force, [*options.rows, *filter(None, [options.like])])
     site = checked_site(options)
     like = load(options.like) if options.like else None
-    if like is not None and like.feature_names is None:
+    names = like.feature_names if like else None
+    if like and not names:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
-    rows = Rows(options.rows, options, None if like is None else like.feature_names)
+    rows = Rows(options.rows, options, names)
     pca = StreamingPCA(options.n_components, scale=options.scale)
     for batch in rows:
         if options.partial_out and pca.partial_out is None:
@@ -86,7 +86,7 @@ def fit(options: Options) -> Report:
     summary = pca.subspace_._replace(feature_names=rows.names, site=site)
     if options.scale or options.partial_out:
         summary = stating_model(pca, summary)
-    warnings = [] if like is None else unlike_units([like, summary], [options.like, options.output])
+    warnings = unlike_units([like, summary], [options.like, options.output]) if like else []
     report = saved(options.output, summary, warnings)
     report.facts["left_out"] = rows.n_dropped
     if rows.n_dropped:
@@ -405,13 +405,10 @@ def log_of(options: Options) -> str:
     """Path of the log: that of ``--log``, or one for the files of rows."""
     if options.log is not None:
         return options.log
-    home = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(home):  # as the specification of these folders has it
-        home = os.path.expanduser(os.path.join("~", ".local", "state"))
-        if not os.path.isabs(home):
-            raise ValueError(
-                "nobody knows where the home folder is: --log FILE says where the log is."
-            )
+    homes = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~/.local/state")
+    home = next(filter(os.path.isabs, homes), None)  # as the specification of these folders has it
+    if home is None:
+        raise ValueError("nobody knows where the home folder is: --log FILE says where the log is.")
     places = "\n".join(os.path.realpath(path) for path in options.rows)
     digest = hashlib.sha256(os.fsencode(places)).hexdigest()[:16]
     return os.path.join(home, "fedpca", f"{digest}.log")

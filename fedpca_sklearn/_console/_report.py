@@ -94,6 +94,10 @@ def plain(value: Any) -> Any:
 
 def facts(subspace: Subspace) -> dict[str, Any]:
     """What is told of a summary with ``--json``."""
+    model: Any = subspace.model
+    if model is not None:
+        model = {**model._asdict(), "partial_out": confounder_names(subspace)}
+        model["components"] = model.pop("n_components")
     return {
         "site": subspace.site,
         "sites": subspace.sites,
@@ -106,15 +110,8 @@ def facts(subspace: Subspace) -> dict[str, Any]:
         "explained_variance_ratio": subspace.explained_variance_ratio,
         "names": subspace.feature_names,
         "privacy": None if subspace.privacy is None else subspace.privacy._asdict(),
-        "model": None if subspace.model is None else _model_facts(subspace),
+        "model": model,
     }
-
-
-def _model_facts(subspace: Subspace) -> dict[str, Any]:
-    """What is told of the model that a file is of."""
-    found = dict(subspace.model._asdict()) if subspace.model is not None else {}
-    names = confounder_names(subspace)
-    return {"components": found.pop("n_components"), **found, "partial_out": names}
 
 
 def confounder_names(subspace: Subspace) -> list[Any]:

@@ -37,6 +37,7 @@ _NUMBER = re.compile(
 MAX_COLUMNS, MAX_RATIO = 2**20, 1000
 # What pandas calls the index of a frame in parquet.
 _INDEX = re.compile(r"__index_level_\d+__")
+INDEX = "the index of a frame"
 
 
 class RowFile(ABC):
@@ -244,7 +245,7 @@ class ParquetRows(RowFile):
         numbers = kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal
         self.names = tuple(schema.names)
         self.not_numbers = {
-            j: "the index of a frame" if _INDEX.fullmatch(field.name) else str(field.type)
+            j: INDEX if _INDEX.fullmatch(field.name) else str(field.type)
             for j, field in enumerate(schema)
             if _INDEX.fullmatch(field.name) or not any(kind(field.type) for kind in numbers)
         }

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from .._validation.containers import check_names, composed_names
 from ..summary._codec import check_regular
 from ._report import listed, printable
-from ._row_files import CsvRows, H5adRows, NpyRows, ParquetRows, RowFile
+from ._row_files import INDEX, CsvRows, H5adRows, NpyRows, ParquetRows, RowFile
 
 _FORMATS: dict[str, Callable[[str, argparse.Namespace], RowFile]] = {
     ".csv": CsvRows,
@@ -75,8 +75,8 @@ class Rows:
         with errors_of(first.path):
             known = None if first.names is None else wanted
             self.names = check_names(known, len(self._columns[0]))
-        counts = [file.n_rows for file in self._files]
-        self.n_rows = None if None in counts else sum(n for n in counts if n is not None)
+        counts: list[Any] = [file.n_rows for file in self._files]
+        self.n_rows = None if None in counts else sum(counts)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield float arrays, or CSR, of finite values; missing ones where they are kept."""
@@ -157,21 +157,14 @@ def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]
             raise ValueError(f"it has {file.n_columns} columns without names, not {len(wanted)}.")
         return list(range(file.n_columns))
     names = composed_names(file.names)
+    position = {name: j for j, name in enumerate(names)}
+    lacking = [name for name in (without if wanted is None else wanted) if name not in position]
+    if lacking:
+        raise ValueError(f"it has no column {listed(lacking)}; it has {listed(names)}.")
+    columns = [position[name] for name in wanted or ()]
     if wanted is None:
-        unknown = [name for name in without if name not in names]
-        if unknown:
-            raise ValueError(f"it has no column {listed(unknown)}.")
-        columns = [
-            j
-            for j, name in enumerate(names)
-            if name not in without and file.not_numbers.get(j) != "the index of a frame"
-        ]
-    else:
-        position = {name: j for j, name in enumerate(names)}
-        lacking = [name for name in wanted if name not in position]
-        if lacking:
-            raise ValueError(f"it has no column {listed(lacking)}; it has {listed(names)}.")
-        columns = [position[name] for name in wanted]
+        columns = [j for j, name in enumerate(names) if name not in without]
+        columns = [j for j in columns if file.not_numbers.get(j) != INDEX]
     if not columns:
         raise ValueError("no column is left.")
     counts = Counter(names)

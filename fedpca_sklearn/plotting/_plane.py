@@ -415,14 +415,8 @@ class PrivateScoresDisplay:
         display : object
             The display, drawn.
         """
-        counts = private_scores(
-            estimator,
-            X,
-            mechanism,
-            components=components,
-            client=client,
-            random_state=random_state,
-        )
+        asked = {"components": components, "client": client, "random_state": random_state}
+        counts = private_scores(estimator, X, mechanism, **asked)
         return cls(counts, axis_names=_axis_names(estimator, components)).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:

@@ -168,13 +168,9 @@ class RefinementDisplay(LineDisplay):
             bounds.append(fitted.subspace_error_bound_)
             if components is not None:
                 errors.append(subspace_distance(fitted.components_, components))
-        display = cls(
-            floats,
-            bounds,
-            errors or None,
-            floats_pooled=log.floats_pooled,
-            estimator_name=f"{named(estimator, name)}, bound",
-        )
+        name = f"{named(estimator, name)}, bound"
+        display = cls(floats, bounds, errors or None, estimator_name=name)
+        display.floats_pooled = log.floats_pooled
         return display.plot(ax=ax, **kwargs)
 
     def _points(self):
