@@ -37,15 +37,8 @@ _NO_ROWS = "X must have at least one row of positive weight in its chunks, found
 _ROWS_PER_FEATURE, _FEATURES_PER_DIRECTION = 8, 30
 # Fitted attributes that transform needs, and nothing else of a model goes to the workers.
 _FOR_TRANSFORM = (
-    "components_",
-    "mean_",
-    "explained_variance_",
-    "noise_variance_",
-    "_entry_noise",
-    "support_threshold_",
-    "n_features_in_",
-    "n_local_components_",
-    "_adjustment",
+    *("components_", "mean_", "explained_variance_", "noise_variance_", "n_features_in_"),
+    *("_entry_noise", "support_threshold_", "n_local_components_", "_adjustment"),
 )
 
 

@@ -11,13 +11,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils import Bunch, check_random_state
 
-from ._validation.checks import (
-    check_integer,
-    check_number,
-    float_array,
-    is_real,
-    nonnegative_float,
-)
+from ._validation.checks import check_integer, check_number, float_array, is_real, nonnegative_float
 from .metrics import subspace_distance
 
 __all__ = ["make_power_law", "make_spiked", "make_subspace_stream", "partition_clients"]
@@ -464,16 +458,10 @@ def make_subspace_stream(
     sparse[hit] = rng.uniform(low, high, count) * rng.choice([-1.0, 1.0], count)
     X += sparse
     X[gone] = np.nan
-    return Bunch(
-        X=X,
-        low_rank=low_rank,
-        sparse=sparse,
-        missing=gone,
-        outliers=hit,
-        change_points=tuple(changes.tolist()),
-        subspace_at=path.subspace_at,
-        subspace_changes=partial(_subspace_changes, low_rank, k),
-    )
+    stream = Bunch(X=X, low_rank=low_rank, sparse=sparse, missing=gone, outliers=hit)
+    stream.change_points, stream.subspace_at = tuple(changes.tolist()), path.subspace_at
+    stream.subspace_changes = partial(_subspace_changes, low_rank, k)
+    return stream
 
 
 def _subspace_changes(rows: np.ndarray, k: int, batch_size: int) -> np.ndarray:

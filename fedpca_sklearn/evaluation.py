@@ -67,12 +67,7 @@ class StreamEvaluation:
 
 
 def evaluate_stream(
-    estimator: Any,
-    X: Any,
-    X_full: Any = None,
-    *,
-    batch_size: int = 50,
-    n_checkpoints: int = 20,
+    estimator: Any, X: Any, X_full: Any = None, *, batch_size: int = 50, n_checkpoints: int = 20
 ) -> StreamEvaluation:
     """Stream rows through a copy of an estimator, and record its error and rank.
 

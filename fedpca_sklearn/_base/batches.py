@@ -315,12 +315,7 @@ class RowBuffer:
         return None if times[0] is None else np.concatenate(times)
 
     def takes(
-        self,
-        X: Any,
-        times: Any,
-        most: int,
-        dtype: np.dtype | None = None,
-        takes_nan: bool = False,
+        self, X: Any, times: Any, most: int, dtype: np.dtype | None = None, takes_nan: bool = False
     ) -> bool:
         """Whether X is few rows like these, finite and of moderate size.
 

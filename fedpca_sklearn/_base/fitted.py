@@ -56,14 +56,8 @@ MAX_TASKS = 100
 WARNING = "_warning"
 # Methods that read the fitted state. Each works on a view of it, taken once.
 _READERS = (
-    "transform",
-    "inverse_transform",
-    "score_samples",
-    "score",
-    "get_covariance",
-    "get_precision",
-    "impute",
-    "decompose",
+    *("transform", "inverse_transform", "score_samples", "score"),
+    *("get_covariance", "get_precision", "impute", "decompose"),
 )
 
 

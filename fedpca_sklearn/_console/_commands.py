@@ -227,7 +227,13 @@ def show(options: Options) -> Report:
         needed("matplotlib", "plot")
     summary = load(options.model)
     fitted = model_in(options, options.model, summary)
-    shown = _with_known_error(stating_model(fitted, fitted.subspace_), summary)
+    model: Any = stating_model(fitted, fitted.subspace_).model
+    if summary.model is not None and summary.model.n_components == model.n_components:
+        bound = min(
+            model.error_bound, summary.model.error_bound
+        )  # the file's is of more directions
+        model = model._replace(error_bound=bound)
+    shown = fitted.subspace_._replace(model=model)
     names = _names_of(fitted, shown)
     if options.plot is not None:
         with written(options.plot) as path:
@@ -237,14 +243,6 @@ def show(options: Options) -> Report:
     found["model"] |= {"names": names, "loadings": fitted.components_}
     found["model"] |= {name: getattr(fitted, f"{name}_") for name in of_variance}
     return Report("\n".join(_lines(options, shown, fitted, names)), found)
-
-
-def _with_known_error(shown: Subspace, summary: Subspace) -> Subspace:
-    """What is shown, with the bound that the file states where it is of as many components."""
-    new, stated = shown.model, summary.model
-    if new is None or stated is None or new.n_components != stated.n_components:
-        return shown
-    return shown._replace(model=new._replace(error_bound=min(new.error_bound, stated.error_bound)))
 
 
 def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:

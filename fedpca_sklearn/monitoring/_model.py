@@ -311,17 +311,9 @@ class MonitorModel:
             weights[:k, 1] = np.minimum(1 / within.variances, np.finfo(float).max)
             weights[:, 2] = np.minimum(1 / whole.variances, np.finfo(float).max)
             least_q = max(eps * total + float(size @ size), np.finfo(float).tiny)
-        return cls(
-            mean=mean,
-            scale=scale,
-            within=within,
-            whole=whole,
-            n_samples=n,
-            level=1 - np.sqrt(1 - contamination) if 0 < k < d else contamination,
-            least_q=least_q,
-            says=n - 1 - k >= _LEAST_DEGREES,
-            weights=weights,
-        )
+        level = 1 - np.sqrt(1 - contamination) if 0 < k < d else contamination
+        says = n - 1 - k >= _LEAST_DEGREES
+        return cls(mean, scale, within, whole, n, level, least_q, says, weights)
 
     def distances(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Q, T2 and the squared distance of rows, of shape (n, 3), and how many entries they have.
