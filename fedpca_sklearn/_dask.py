@@ -307,25 +307,21 @@ def summarise(
     return whole.subspace, whole.n_rows
 
 
-def _summarise_chunk(number: int, *work: Any) -> Part:
-    with _of_chunk(number):
-        return _summary_of_rows(*work)
-
-
-def _summary_of_rows(
-    model: Any, between: int | float | None, empty: Subspace, rows: Any, weight: Any
+def _summarise_chunk(
+    number: int, model: Any, between: int | float | None, empty: Subspace, rows: Any, weight: Any
 ) -> Part:
     n, d = rows.shape
-    rows, weight, there = _present(rows, weight)
-    if not there:
-        return Part(empty, 0, n)
-    if rows.dtype.kind == "f":
-        rows = rows.astype(empty.components.dtype, copy=False)
-    model = clone(model)
-    many = isinstance(between, int) and d <= _FEATURES_PER_DIRECTION * between
-    if many and model.block_size == "auto" and n >= _ROWS_PER_FEATURE * d and not sp.issparse(rows):
-        model.set_params(block_size=n)
-    fitted = model.fit(rows, sample_weight=weight)
+    with _of_chunk(number):
+        rows, weight, there = _present(rows, weight)
+        if not there:
+            return Part(empty, 0, n)
+        if rows.dtype.kind == "f":
+            rows = rows.astype(empty.components.dtype, copy=False)
+        model, tall = clone(model), n >= _ROWS_PER_FEATURE * d and not sp.issparse(rows)
+        many = isinstance(between, int) and d <= _FEATURES_PER_DIRECTION * between
+        if many and tall and model.block_size == "auto":
+            model.set_params(block_size=n)
+        fitted = model.fit(rows, sample_weight=weight)
     return Part(fitted.subspace_, fitted.n_samples_seen_, n)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache, wraps
 from operator import is_
 from threading import get_ident
@@ -316,7 +316,9 @@ class FittedState:
                     for name, value in vars(self).items()
                     if hasattr(type(value), "after_error")
                 }
-                self.__dict__ = {**before, **callback_state(self), **kept}
+                # and what scikit-learn keeps of callbacks and of a running fit
+                heard = {k: v for k, v in vars(self).items() if k.startswith(("_callback", "_skl"))}
+                self.__dict__ = {**before, **heard, **kept}
             leave_later_blocks(blocks)
             raise
         if warning is not None:
@@ -393,17 +395,13 @@ def of_one_state(method: Callable) -> Callable:
     @wraps(method)
     def on_view(self, *args, **kwargs):
         view = self._published()
-        with _threads_of(view, args):
+        d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
+        rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) else 0
+        # one BLAS thread for an array of rows, or a matrix of the columns, of some entries
+        with threads_for(d * rows, TINY_ROWS):
             return _called(method, view, args, kwargs)
 
     return on_view
-
-
-def _threads_of(view: Any, args: tuple) -> AbstractContextManager[None]:
-    """One BLAS thread for an array of rows, or a matrix of the columns, of some entries."""
-    d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
-    rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) else 0
-    return threads_for(d * rows, TINY_ROWS)
 
 
 def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -437,11 +435,6 @@ def _called(method: Callable, view: Any, args: tuple, kwargs: dict[str, Any]) ->
 def has_callbacks(estimator: Any) -> bool:
     """Whether somebody wants to know how a fit goes on."""
     return _SUPPORTED and bool(getattr(estimator, CALLBACKS, None))
-
-
-def callback_state(estimator: Any) -> dict[str, Any]:
-    """Attributes in which scikit-learn keeps the callbacks of an estimator and of a running fit."""
-    return {k: v for k, v in vars(estimator).items() if k.startswith(("_callback", "_skl"))}
 
 
 def progress(estimator: Any, items: Iterable, n_items: int | None, name: str) -> Iterator:

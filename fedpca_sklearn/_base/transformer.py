@@ -208,17 +208,12 @@ class SubspaceTransformer(
     def _n_features_out(self) -> int:
         return self.components_.shape[0]
 
-    def _needs_no_check(self, X: Any) -> bool:
-        """Whether X is rows of what was fitted, of which only the entries were to be checked."""
-        fitted = vars(self)
-        return (
-            LEARNT in fitted
-            and "feature_names_in_" not in fitted
-            and are_bounded_rows(X, fitted["n_features_in_"])
-        )
-
     def _check_X(self, X: Any) -> Any:
-        if self._needs_no_check(X):
+        fitted = vars(self)
+        known = LEARNT in fitted and "feature_names_in_" not in fitted
+        if known and are_bounded_rows(
+            X, fitted["n_features_in_"]
+        ):  # nothing else was to be checked
             return X
         check_is_fitted(self)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
@@ -337,19 +332,6 @@ class SubspaceTransformer(
 
     # ---------------------------------------------------------------- probabilistic PCA
 
-    def _model_variances(self) -> tuple[np.ndarray, float]:
-        """Variances of the probabilistic PCA model along and across the components, in float64.
-
-        Both are kept above eps times the largest, so that data of lower rank than the model has
-        a finite likelihood.
-        """
-        variance = self.explained_variance_.astype(np.float64)
-        largest = max(float(variance.max(initial=0.0)), float(self.noise_variance_))
-        floor = max(np.finfo(np.float64).eps * largest, np.finfo(np.float64).tiny)
-        noise = max(float(self.noise_variance_), floor)
-        rank, d = self.components_.shape
-        return np.maximum(variance, noise if rank < d else floor), noise
-
     def _residual_variances(self) -> np.ndarray | None:
         """Variance of each column outside the components; None if the model has one for all."""
         V, subspace = self.components_, self._model_summary()
@@ -362,15 +344,21 @@ class SubspaceTransformer(
         return rest
 
     def _model(self) -> GaussianModel:
-        """The model with variances that can be inverted."""
-        variance, noise = self._model_variances()
-        rest = self._residual_variances()
+        """The model with variances that can be inverted.
+
+        They are kept above eps times the largest, so that data of lower rank than the model has
+        a finite likelihood.
+        """
+        V, rest = self.components_, self._residual_variances()
+        variance, noise = self.explained_variance_.astype(np.float64), float(self.noise_variance_)
+        largest = max(float(variance.max(initial=0.0)), noise)
+        floor = max(np.finfo(np.float64).eps * largest, np.finfo(np.float64).tiny)
+        noise = max(noise, floor)
         if rest is None:
-            return GaussianModel(self.components_, variance, noise)
+            least = noise if V.shape[0] < V.shape[1] else floor
+            return GaussianModel(V, np.maximum(variance, least), noise)
         rest[rest == 0] = noise
-        explained = self.explained_variance_.astype(np.float64)
-        floor = np.finfo(np.float64).eps * max(float(explained.max(initial=0.0)), noise)
-        return GaussianModel.per_column(self.components_, explained, np.maximum(rest, floor))
+        return GaussianModel.per_column(V, variance, np.maximum(rest, floor))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of each row under probabilistic PCA, of the entries that are there.
@@ -398,21 +386,18 @@ class SubspaceTransformer(
     def _log_likelihood(self, X: Any) -> np.ndarray:
         """`score_samples` of rows that are checked."""
         if self._takes_missing and has_holes(X):
-            return self._density_of_seen(X.toarray() if sp.issparse(X) else X)
+            X = X.toarray() if sp.issparse(X) else X
+            holes, result = np.isnan(X).any(axis=1), np.empty(len(X))
+            if not holes.all():
+                result[~holes] = self._log_likelihood(X[~holes])
+            rows = X[holes] - self._float64_model()[1]
+            result[holes] = self._model().log_density_of_seen(rows)
+            return result
         norms, model = np.empty(X.shape[0]), self._model()
         Z = in_numpy(self._coordinates(X, model.basis, norms, model.scale))
         density = model.log_density(Z.astype(np.float64, copy=False), norms)
         how = self._adjustment()
         return density if how is None else density - np.log(how.scale).sum()
-
-    def _density_of_seen(self, X: np.ndarray) -> np.ndarray:
-        """The same of rows of which some lack entries."""
-        holes = np.isnan(X).any(axis=1)
-        result = np.empty(len(X))
-        if not holes.all():
-            result[~holes] = self._log_likelihood(X[~holes])
-        result[holes] = self._model().log_density_of_seen(X[holes] - self._float64_model()[1])
-        return result
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Average log-likelihood of rows under probabilistic PCA.
@@ -450,19 +435,14 @@ class SubspaceTransformer(
             rows. With ``partial_out`` of the other columns, given the confounders.
         """
         check_is_fitted(self)
-        covariance, how = self._covariance(), self._adjustment()
-        if how is None:
-            return covariance
-        return (covariance * how.scale * how.scale[:, None]).astype(covariance.dtype)
-
-    def _covariance(self) -> np.ndarray:
-        """Covariance of the adjusted rows."""
         V, noise, rest = self.components_, self.noise_variance_, self._residual_variances()
         variance = self.explained_variance_.astype(np.float64)
         if rest is None:
             variance, rest = np.maximum(self.explained_variance_ - noise, 0), noise
         covariance = (V.T * variance) @ V
         covariance[np.diag_indices_from(covariance)] += rest
+        if (how := self._adjustment()) is not None:
+            covariance *= how.scale * how.scale[:, None]
         return covariance.astype(V.dtype, copy=False)
 
     def get_precision(self) -> np.ndarray:

@@ -131,7 +131,6 @@ FIT = (
 )
 INSPECT = (option("files", "FILE", None, nargs="+"),)
 MERGE = (*_SUMMARIES, *_OUTPUT, *_MODEL)
-SCALE = (*_SUMMARIES, *_OUTPUT)
 REMOVE = (option("site", "SITE", "name of the site that leaves"), *MERGE)
 SHOW = (
     _MERGED,
@@ -192,7 +191,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], Report], tuple[Option | list[Option],
     "fit": (_commands.fit, FIT, "summarise the rows of a site"),
     "inspect": (_commands.inspect, INSPECT, "tell what is in summaries"),
     "merge": (_commands.merge, MERGE, "merge the summaries of sites"),
-    "scale": (_commands.scale, SCALE, "means and deviations of columns, as csv"),
+    "scale": (_commands.scale, (*_SUMMARIES, *_OUTPUT), "means and deviations, as csv"),
     "remove": (_commands.remove, REMOVE, "merge again without a site"),
     "ask": (_commands.ask, ASK, "begin a fit of any estimator at sites, by files"),
     "answer": (_commands.answer, ANSWER, "answer a question of ask and next"),

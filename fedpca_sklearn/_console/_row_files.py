@@ -64,9 +64,20 @@ class RowFile(ABC):
     n_columns: int
     n_rows: int | None = None
     not_numbers: dict[int, str] = {}
+    # what its library raises where it is another file
+    _errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, path: str, options: Namespace):
         self.path, self.options = path, options
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Errors of the library inside are errors of the file."""
+        try:
+            yield
+        except self._errors as error:
+            kind = os.path.splitext(self.path)[1]
+            raise ValueError(f"it is no {kind} file, or damaged: {error}") from error
 
     def check_size(self, n_bytes: int = 0) -> None:
         """Raise for too many columns, or for rows of too many bytes for the size of the file."""
@@ -235,10 +246,8 @@ class ParquetRows(RowFile):
         super().__init__(path, options)
         pyarrow, parquet = needed("pyarrow", "parquet"), needed("pyarrow.parquet", "parquet")
         self._errors = (pyarrow.ArrowException, OSError)
-        try:
+        with self._read():
             self._file = parquet.ParquetFile(path)
-        except self._errors as error:
-            raise ValueError(f"it is no parquet file: {error}") from None
         schema = self._file.schema_arrow
         self.n_rows, self.n_columns = self._file.metadata.num_rows, len(schema)
         kinds = pyarrow.types
@@ -258,15 +267,13 @@ class ParquetRows(RowFile):
         names = [self.names[j] for j in columns]
         dtype = np.float32 if self._single else np.float64
         size = self.at_once(len(names))
-        try:
+        with self._read():
             for batch in iter_batches(self._file, batch_size=size, columns=names):
                 rows = np.empty((batch.num_rows, len(names)), dtype)
                 for j, column in enumerate(batch.columns):
                     numbers = column.cast("double", safe=False) if column.null_count else column
                     rows[:, j] = numbers.to_numpy(zero_copy_only=False)
                 yield rows
-        except self._errors as error:
-            raise ValueError(f"it is damaged: {error}") from None
 
 
 def in_floats(values: np.ndarray) -> np.ndarray:
@@ -350,10 +357,12 @@ _NAME = 2000
 class H5adRows(RowFile):
     """Cells of a dense X, or of one that is stored as CSR; nothing else of the file is read."""
 
+    _errors = (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError)
+
     def __init__(self, path: str, options: Namespace):
         super().__init__(path, options)
         self._h5py = needed("h5py", "h5ad")
-        with self._opened() as file:
+        with self._read(), self._h5py.File(path, "r") as file:
             X = self._own(file, "X")
             self._sparse = not hasattr(X, "dtype")
             shape, n_bytes = self._csr(X) if self._sparse else (X.shape, 8 * math.prod(X.shape))
@@ -366,15 +375,6 @@ class H5adRows(RowFile):
                 n_bytes = max(n_bytes, math.prod(part.chunks or ()) * part.dtype.itemsize)
             self.check_size(n_bytes)
             self.names = self._names(file)
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """The file, while whatever h5py raises where it is another one is an error of the file."""
-        try:
-            with self._h5py.File(self.path, "r") as file:
-                yield file
-        except (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError) as error:
-            raise ValueError(f"it is no .h5ad file, or damaged: {error}") from error
 
     def _own(self, group: Any, name: str) -> Any:
         """A member of a group that this file holds, and not another one on the machine."""
@@ -418,7 +418,7 @@ class H5adRows(RowFile):
         everything = list(columns) == list(range(self.n_columns))
         assert self.n_rows is not None
         step = self.at_once(self.n_columns)
-        with self._opened() as file:
+        with self._read(), self._h5py.File(self.path, "r") as file:
             for start in range(0, self.n_rows, step):
                 rows = self._rows(file["X"], start, min(start + step, self.n_rows))
                 yield rows if everything else rows[:, list(columns)]

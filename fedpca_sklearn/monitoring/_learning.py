@@ -206,8 +206,10 @@ class DriftTest:
                 return replace(now, n_rows=0, n_flagged=0, lasts=True, since=rest, points=points)
             if rows == self.window:
                 lasts = lasts and n_flagged > most
-                if not lasts:
-                    now = now._with_window(n_flagged, contamination)
+                if not lasts:  # a window without an alarm
+                    usual = contamination * self.window
+                    square = (n_flagged - usual) ** 2 / (usual * (1 - contamination))
+                    now = replace(now, n_windows=now.n_windows + 1, spread=now.spread + square)
                 rows = n_flagged = 0
         return replace(now, n_rows=rows, n_flagged=n_flagged, lasts=lasts)
 
@@ -219,12 +221,6 @@ class DriftTest:
             m = min(m, max((self.window - times) / (times - 1), 0.0))
         alpha, beta = contamination * (m + 1), (1 - contamination) * (m + 1)
         return int(betabinom.isf(self.level, self.window, alpha, beta))
-
-    def _with_window(self, n_flagged: int, contamination: float) -> DriftTest:
-        """The state after a window without an alarm."""
-        usual = contamination * self.window
-        square = (n_flagged - usual) ** 2 / (usual * (1 - contamination))
-        return replace(self, n_windows=self.n_windows + 1, spread=self.spread + square)
 
 
 # Every so many-th run of rows is held out, and so often, for quantiles of scores of new rows; and
@@ -346,12 +342,8 @@ def _note(
     drift = monitor._drift.after(flagged, monitor.contamination, m)
     alarm = drift.points is not monitor._drift.points
     monitor._drift = drift
-    if monitor.limits == "quantile":
-        _move_limits(monitor, flagged, surprises, alarm)
-
-
-def _move_limits(monitor: Any, flagged: np.ndarray, surprises: np.ndarray, alarm: bool) -> None:
-    """Keep the scores, those after an alarm if there was one, and move the limits."""
+    if monitor.limits != "quantile":
+        return
     at = len(flagged) - int(monitor._drift.since) if alarm else len(flagged)
     monitor._limit = monitor._limit.after(flagged[:at], monitor.contamination)
     if alarm:

@@ -34,10 +34,6 @@ from ._learning import (
 )
 
 
-def _can_go_on(monitor: Any) -> bool:
-    return hasattr(getattr(monitor, "estimator_", monitor.estimator), "partial_fit")
-
-
 @with_parameters
 class SubspaceMonitor(OutlierMixin, BaseEstimator):
     """Finds rows that do not belong to the subspace of the others.
@@ -259,7 +255,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
             take_all(self, X, y, **given)
         return self
 
-    @available_if(_can_go_on)
+    @available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), "partial_fit"))
     def partial_fit(
         self,
         X: Any,

@@ -381,7 +381,7 @@ ARRAYS = {  # of .npy files
     "--max-columns": [npy(f"(0, {10**12})")],
 }
 PARQUET = {
-    "rows.parquet: it is no parquet file": [
+    "rows.parquet: it is no .parquet file, or damaged": [
         *(b"", b"PAR1" + bytes(40) + b"PAR1", damaged(lambda data: data[:-200])),
         damaged(lambda data: data[:-6] + b"\xff\xff" + data[-4:]),
     ],
