@@ -38,7 +38,7 @@ from ._report import (
     printable,
     shares,
 )
-from ._row_files import needed, score_file
+from ._row_files import SCORES, by_its_end, needed
 from ._rows import Rows
 from ._summaries import (
     checked_site,
@@ -97,7 +97,7 @@ def fit(options: Options) -> Report:
 def transform(options: Options) -> Report:
     """Scores of rows, over which it goes once."""
     check_output(options.output, options.force, [options.model, *options.rows])
-    opened = score_file(options.output)
+    opened = by_its_end(options.output, SCORES, "scores")
     pca = model_in(options, options.model, load(options.model))
     rows = Rows(options.rows, options, pca.subspace_.feature_names)
     pca.__dict__.pop("feature_names_in_", None)  # batches have the columns, and no names
@@ -229,9 +229,8 @@ def show(options: Options) -> Report:
     fitted = model_in(options, options.model, summary)
     model: Any = stating_model(fitted, fitted.subspace_).model
     if summary.model is not None and summary.model.n_components == model.n_components:
-        bound = min(
-            model.error_bound, summary.model.error_bound
-        )  # the file's is of more directions
+        # the file's is that of before a cut
+        bound = min(model.error_bound, summary.model.error_bound)
         model = model._replace(error_bound=bound)
     shown = fitted.subspace_._replace(model=model)
     names = _names_of(fitted, shown)

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -60,9 +60,9 @@ class RowFile(ABC):
         Position of a column that holds no numbers -> what it holds, as far as the file says it.
     """
 
-    names: tuple[str, ...] | None = None
+    names: Any = None
     n_columns: int
-    n_rows: int | None = None
+    n_rows: Any = None
     not_numbers: dict[int, str] = {}
     # what its library raises where it is another file
     _errors: tuple[type[Exception], ...] = ()
@@ -197,7 +197,6 @@ class CsvRows(RowFile):
         value = self._number(cell)
         if value is not None:
             return value
-        assert self.names is not None
         comma = self._decimal == "." and _NUMBER.fullmatch(cell.strip().replace(",", ".", 1))
         raise ValueError(
             f"column {self.names[column][:40]!r} must hold numbers, got {cell[:40]!r} in row {row} "
@@ -263,7 +262,6 @@ class ParquetRows(RowFile):
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
-        assert self.names is not None
         names = [self.names[j] for j in columns]
         dtype = np.float32 if self._single else np.float64
         size = self.at_once(len(names))
@@ -289,6 +287,15 @@ def needed(module: str, extra: str) -> Any:
         raise ImportError(
             f"{extra} files need {module}: pip install 'fedpca-sklearn[{extra}]'."
         ) from None
+
+
+def by_its_end(path: str, formats: dict[str, Any], what: str) -> Any:
+    """What a table of formats has for the end of a file's name."""
+    found = formats.get(os.path.splitext(path)[1].lower())
+    if found is None:
+        known = ", ".join(formats)
+        raise ValueError(f"{path}: the name of a file of {what} must end in one of {known}.")
+    return found
 
 
 Write = Callable[[np.ndarray], object]
@@ -328,26 +335,8 @@ def _parquet(path: str, names: list[str]) -> Iterator[Write]:
         yield lambda scores: writer.write_table(arrow.table(list(scores.T), schema=schema))
 
 
-_FORMATS = {".csv": _csv, ".npy": _npy, ".parquet": _parquet, ".pq": _parquet}
-
-
-def score_file(output: str) -> Callable[[str, list[str]], AbstractContextManager[Write]]:
-    """Look up how a file of scores is written, by the end of its name.
-
-    Parameters
-    ----------
-    output : str
-
-    Returns
-    -------
-    opened : callable
-        Of a path and the names of the columns: a context manager, whose value writes a batch.
-    """
-    kind = _FORMATS.get(os.path.splitext(output)[1].lower())
-    if kind is None:
-        known = ", ".join(_FORMATS)
-        raise ValueError(f"{output}: the name of a file of scores must end in one of {known}.")
-    return kind
+# Of a path and the names of the columns: a context manager, whose value writes a batch.
+SCORES = {".csv": _csv, ".npy": _npy, ".parquet": _parquet, ".pq": _parquet}
 
 
 # Bytes of a name of a column, at most.
@@ -416,7 +405,6 @@ class H5adRows(RowFile):
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:
         """As in `RowFile`."""
         everything = list(columns) == list(range(self.n_columns))
-        assert self.n_rows is not None
         step = self.at_once(self.n_columns)
         with self._read(), self._h5py.File(self.path, "r") as file:
             for start in range(0, self.n_rows, step):

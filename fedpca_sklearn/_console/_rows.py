@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,16 +14,10 @@ import scipy.sparse as sp
 from .._validation.containers import check_names, composed_names
 from ..summary._codec import check_regular
 from ._report import listed, printable
-from ._row_files import INDEX, CsvRows, H5adRows, NpyRows, ParquetRows, RowFile
+from ._row_files import INDEX, CsvRows, H5adRows, NpyRows, ParquetRows, RowFile, by_its_end
 
-_FORMATS: dict[str, Callable[[str, argparse.Namespace], RowFile]] = {
-    ".csv": CsvRows,
-    ".tsv": CsvRows,
-    ".npy": NpyRows,
-    ".parquet": ParquetRows,
-    ".pq": ParquetRows,
-    ".h5ad": H5adRows,
-}
+_FORMATS = {".csv": CsvRows, ".tsv": CsvRows, ".npy": NpyRows, ".parquet": ParquetRows}
+_FORMATS |= {".pq": ParquetRows, ".h5ad": H5adRows}
 _ABOUT_MISSING = (
     "; --drop-missing leaves such rows out, fedpca ask with missing=ConditionalFill() fills them in"
 )
@@ -75,7 +68,7 @@ class Rows:
         with errors_of(first.path):
             known = None if first.names is None else wanted
             self.names = check_names(known, len(self._columns[0]))
-        counts: list[Any] = [file.n_rows for file in self._files]
+        counts = [file.n_rows for file in self._files]
         self.n_rows = None if None in counts else sum(counts)
 
     def __iter__(self) -> Iterator[Any]:
@@ -139,13 +132,10 @@ def errors_of(path: str) -> Iterator[None]:
 
 
 def _opened(path: str, options: argparse.Namespace) -> RowFile:
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in _FORMATS:
-        known = ", ".join(_FORMATS)
-        raise ValueError(f"{path}: the name of a file of rows must end in one of {known}.")
+    kind = by_its_end(path, _FORMATS, "rows")
     with errors_of(path):
         check_regular(path)
-        return _FORMATS[suffix](path, options)
+        return kind(path, options)
 
 
 def _columns(file: RowFile, wanted: Sequence[str] | None, without: Sequence[str]) -> list[int]:
