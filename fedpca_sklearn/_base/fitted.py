@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from itertools import islice
 from operator import is_
 from threading import get_ident
 from types import SimpleNamespace
@@ -451,22 +452,18 @@ def _reported(estimator: Any, items: Iterable, n_items: int | None, name: str) -
     n_tasks = None if n_items is None else -(-n_items // per_task)
     context = estimator._init_callback_context(max_subtasks=n_tasks)
     context.call_on_fit_task_begin(estimator=estimator)
-    task, n_begun, in_task = None, 0, 0
+    items, task = iter(items), None
     try:
-        for item in items:
-            if task is not None and in_task == per_task:
-                stop = task.call_on_fit_task_end(estimator=estimator)
-                task = None
-                if stop:
-                    break
-                if n_items is None and n_begun % 8 == 0:
-                    per_task *= 2
-            if task is None:
-                task = context.subcontext(task_name=name)
-                task.call_on_fit_task_begin(estimator=estimator)
-                n_begun, in_task = n_begun + 1, 0
-            in_task += 1
+        for n_begun, item in enumerate(items, 1):
+            task = context.subcontext(task_name=name)
+            task.call_on_fit_task_begin(estimator=estimator)
             yield item
+            yield from islice(items, per_task - 1)
+            ended, task = task, None
+            if ended.call_on_fit_task_end(estimator=estimator):  # to stop is asked for
+                break
+            if n_items is None and n_begun % 8 == 0:
+                per_task *= 2
     except GeneratorExit:  # no more items are wanted; after an error the fit is over already
         if vars(estimator).get("_callback_fit_ctx") is not context:
             raise
