@@ -168,7 +168,7 @@ def distances(A: np.ndarray) -> np.ndarray:
     return shortest_path(A.astype(np.float64), directed=False, unweighted=True)
 
 
-NAMED = {"complete": Complete, "ring": Ring, "star": Star}
+NAMED: dict[str, Any] = {"server": lambda: None, "complete": Complete, "ring": Ring, "star": Star}
 
 
 def as_topology(topology: Any) -> Topology | None:
@@ -178,15 +178,14 @@ def as_topology(topology: Any) -> Topology | None:
     ----------
     topology : Topology, None, {"server", "complete", "ring", "star"}, array-like or graph
     """
-    if topology is None or (isinstance(topology, str) and topology == "server"):
-        return None
     if isinstance(topology, str):
         if topology not in NAMED:
-            names = ["server", *NAMED]
             raise ValueError(
-                f"topology must be a Topology, an array or one of {names}, got {topology!r}."
+                f"topology must be a Topology, an array or one of {[*NAMED]}, got {topology!r}."
             )
-        return NAMED[topology]()
+        topology = NAMED[topology]()
+    if topology is None:
+        return None
     if not isinstance(topology, Topology):
         return Graph(topology)
     topology.validate()

@@ -403,6 +403,7 @@ CELLS = {  # of .h5ad files
     ],
     "entry is in no column": [spoilt(lambda f, h: f["X/indices"].__setitem__(0, 99))],
     "rows have no beginnings": [
+        in_place("X/data", lambda h: np.ones(7)),
         spoilt(lambda f, h: f["X/indptr"].__setitem__(3, 99)),
         spoilt(other_entries),
     ],
