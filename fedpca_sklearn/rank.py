@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from ._kernels import linalg
-from ._validation.checks import Interval, allowed, is_integer, with_parameters
+from ._validation.checks import Interval, Strategy, allowed, is_integer, with_parameters
 from .summary import Subspace
 
 # Square of what an axis must have outside a span to be a direction of its own. It is a difference
@@ -18,7 +17,7 @@ from .summary import Subspace
 _OUTSIDE = 1e-8
 
 
-class RankRule(BaseEstimator, ABC):
+class RankRule(Strategy):
     """Base of the rank rules: a step up or down after a block, then a pause.
 
     A subclass writes ``step(rank, subspace)``, which gets the rank, an integer, and the summary
@@ -114,10 +113,6 @@ class RankRule(BaseEstimator, ABC):
             Here the same: the new components are the next directions of the block.
         """
         return subspace
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
-        self._validate_params()
 
 
 class _Bounds(RankRule):

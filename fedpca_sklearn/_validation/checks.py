@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
@@ -12,6 +13,7 @@ from typing import Any, TypeGuard, TypeVar, dataclass_transform
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.utils import _param_validation, assert_all_finite
 
 from .._kernels.device_rows import DeviceRows
@@ -228,6 +230,14 @@ class Interval(_param_validation.Interval):
 
     def __str__(self) -> str:
         return self._declared + (" or infinity" if self.with_infinity else "")
+
+
+class Strategy(BaseEstimator, ABC):
+    """An object with parameters of its own that is a parameter of an estimator."""
+
+    def validate(self) -> None:
+        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
+        self._validate_params()
 
 
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")

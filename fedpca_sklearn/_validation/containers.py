@@ -114,8 +114,8 @@ def check_same_names(expected: Any, got: Any, who: str) -> None:
     missing = [name for name in expected if name not in theirs]
     extra = [name for name in got if name not in ours]
     if missing or extra:
-        told = {"lacks": missing, "has": extra}
-        parts = [f"{word} {_listed(names)}" for word, names in told.items() if names]
+        unlike = {"lacks": missing, "has": extra}
+        parts = [f"{word} {_listed(names)}" for word, names in unlike.items() if names]
         raise ValueError(f"{who} {' and '.join(parts)}; features must be the same.")
     i = next(i for i, pair in enumerate(zip(expected, got, strict=True)) if pair[0] != pair[1])
     raise ValueError(

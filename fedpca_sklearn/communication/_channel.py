@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import field
 from functools import reduce
@@ -10,9 +10,8 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from .._validation.checks import Interval, allowed, is_real, with_parameters
+from .._validation.checks import Interval, Strategy, allowed, is_real, with_parameters
 
 # Exponents of the powers of two that bound what is sent. Smaller numbers than the least are zero;
 # of the largest, 2^40 messages can be added up in float64.
@@ -25,7 +24,7 @@ _HALF = 2**63
 
 
 @with_parameters
-class Channel(BaseEstimator, ABC):
+class Channel(Strategy):
     """Base of the channels, on which the messages of a round add up.
 
     A subclass writes ``receive(messages, rng)``: an iterable of arrays of one shape and a random

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +12,15 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
-from sklearn.base import BaseEstimator
 
-from .._validation.checks import Interval, allowed, check_integer, with_parameters
+from .._validation.checks import Interval, Strategy, allowed, check_integer, with_parameters
 from ._channel import Channel
 from ._federation import CommunicationLog, Federation
 from ._federation import Message as Size
 
 
 @with_parameters
-class Topology(BaseEstimator, ABC):
+class Topology(Strategy):
     """Base of the topologies: who exchanges messages with whom where there is no server.
 
     A subclass writes ``neighbours(n)``, which returns a symmetric array of shape (n, n) of 0 and 1
@@ -35,10 +34,6 @@ class Topology(BaseEstimator, ABC):
     """
 
     tol: float = allowed(Interval(Real, 0, None, closed="left"), default=1e-10)
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
-        self._validate_params()
 
     @abstractmethod
     def neighbours(self, n: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from functools import partial
 from inspect import signature
@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 from .._base.batches import count_rows
 from .._kernels import linalg
@@ -21,6 +21,7 @@ from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from .._kernels.too_large import largest_named, too_large
 from .._validation.checks import (
     Interval,
+    Strategy,
     allowed,
     check_at_most_features,
     check_rows,
@@ -38,7 +39,7 @@ from ._local_fit import Site, labels_of_sites, rows_of_summary, with_label_as_si
 _SUM = 0
 
 
-class MissingStrategy(BaseEstimator, ABC):
+class MissingStrategy(Strategy):
     """Base of what estimators take as ``missing``: how clients deal with rows that lack entries."""
 
     _parameter_constraints: dict = {}
@@ -51,10 +52,6 @@ class MissingStrategy(BaseEstimator, ABC):
 
     # Whether more rows may come after a fit; not where rounds need all of them at once.
     _goes_on = True
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
-        self._validate_params()
 
     @abstractmethod
     def _take(self, pca: Any, X: Any, weight: Any, shards: list[Any]) -> list[Any]:

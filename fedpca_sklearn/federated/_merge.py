@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
@@ -10,13 +10,13 @@ from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.adjusting import adjusting_of, adjusts, with_confounders
 from .._kernels.too_large import largest_named
 from .._validation.checks import (
     Interval,
+    Strategy,
     allowed,
     check_n_components,
     is_integer,
@@ -45,7 +45,7 @@ from ..summary._updating import was_truncated
 Once: TypeAlias = Callable[[tuple[Subspace, ...], Hashable, Callable[[], Subspace]], Subspace]
 
 
-class MergeStrategy(BaseEstimator, ABC):
+class MergeStrategy(Strategy):
     """Base of the merge strategies: a subclass writes ``_merge``.
 
     ``_merge(parts, n_components, kept)`` returns the merged `Subspace`. ``parts`` is a list of one
@@ -79,10 +79,6 @@ class MergeStrategy(BaseEstimator, ABC):
     def _adds_up(self) -> bool:
         """Whether all summaries are merged at once as the rows they stand for."""
         return False
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; estimators call it before they start."""
-        self._validate_params()
 
     def check_trust(self, trust: str) -> None:
         """Raise a ValueError if sites are compared that a mechanism hides in a sum.

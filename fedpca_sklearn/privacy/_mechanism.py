@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import (
     InstanceOf,
     Interval,
+    Strategy,
     allowed,
     check_rows,
     float_array,
@@ -134,7 +134,7 @@ NOISE = InstanceOf(DiscreteGaussian, "privacy.DiscreteGaussian"), None
 
 
 @with_parameters
-class Mechanism(BaseEstimator, ABC):
+class Mechanism(Strategy):
     """Base of the mechanisms: parameters that all have, and the split of the budget.
 
     `FederatedPCA` takes a subclass of `SecondMomentMechanism`, `FederatedPowerPCA` one of

@@ -13,14 +13,20 @@ from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from .._kernels import linalg
 from .._kernels.observed import coordinates
 from .._kernels.tolerances import MAX_GAIN_IN_SVD
 from .._kernels.too_large import too_large
-from .._validation.checks import AT_LEAST_ONE, Interval, allowed, float_array, with_parameters
+from .._validation.checks import (
+    AT_LEAST_ONE,
+    Interval,
+    Strategy,
+    allowed,
+    float_array,
+    with_parameters,
+)
 from ..summary import Subspace
 
 # A batch that fits worse than the best one by this factor, in squares, may tell of a change.
@@ -243,17 +249,13 @@ def complete(V: np.ndarray, old: np.ndarray, r: int) -> np.ndarray:
     return linalg.orthonormalised(np.concatenate([V, more]))
 
 
-class TrackerPart(BaseEstimator):
+class TrackerPart(Strategy):
     """An object that says how a tracker does one thing, for one of its parameters."""
 
     @classmethod
     def _of(cls, given: Any) -> Self:
         """The object that a value of the parameter stands for."""
         return given if isinstance(given, cls) else cls(given)
-
-    def validate(self) -> None:
-        """Raise a ValueError that names a wrong parameter; trackers call it before they start."""
-        self._validate_params()
 
 
 @with_parameters

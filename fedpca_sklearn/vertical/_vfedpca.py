@@ -9,7 +9,6 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
@@ -20,6 +19,7 @@ from .._validation.checks import (
     AT_LEAST_ONE,
     InstanceOf,
     Interval,
+    Strategy,
     allowed,
     check_finite,
     is_integer,
@@ -57,7 +57,7 @@ class LeftVectors(NamedTuple):
     own: bool = False
 
 
-class VerticalMethod(BaseEstimator, ABC):
+class VerticalMethod(Strategy):
     """Base of the methods of `VerticalFederatedPCA`: parameters in ``__init__``, one method.
 
     A subclass writes ``left_vectors(federation, clients, rank, rounds=range)``. It gets a
