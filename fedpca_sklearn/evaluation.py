@@ -142,8 +142,7 @@ def evaluate_stream(
     n, d = X.shape
     model = clone(estimator)
     batches = list(slices_of(n, batch_size))
-    n_shown = min(n_checkpoints, len(batches))
-    ends = np.unique(np.linspace(0, len(batches), n_shown + 1).astype(int))
+    ends = np.linspace(0, len(batches), min(n_checkpoints, len(batches)) + 1).astype(int)
     shown = set((ends[1:] - 1).tolist())
     triangle = triangle_of_rows(full[:0])
     seconds, squares, predicted = 0.0, 0.0, 0

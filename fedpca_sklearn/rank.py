@@ -15,6 +15,7 @@ from .summary import Subspace
 # Square of what an axis must have outside a span to be a direction of its own. It is a difference
 # from 1, known to 1e-16; of d axes the largest has at least 1 / d for each missing direction.
 _OUTSIDE = 1e-8
+_SHARE = Interval(Real, 0, 1, closed="both")
 
 
 class RankRule(Strategy):
@@ -118,11 +119,8 @@ class RankRule(Strategy):
 class _Bounds(RankRule):
     """A rule with two bounds on a share."""
 
-    _parameter_constraints: dict = {
-        **RankRule._parameter_constraints,
-        "lower": [Interval(Real, 0, 1, closed="both")],
-        "upper": [Interval(Real, 0, 1, closed="both")],
-    }
+    lower: float
+    upper: float
 
     def validate(self) -> None:
         """Check each parameter, and that ``lower < upper``; see `RankRule.validate`."""
@@ -181,8 +179,8 @@ class ContributionBounds(_Bounds):
     4 5 6 7 8 9 10 11 11 11 11 11 11 11 11 11 11 11
     """
 
-    lower: float = 0.01
-    upper: float = 0.1
+    lower: float = allowed(_SHARE, default=0.01)
+    upper: float = allowed(_SHARE, default=0.1)
     hold_off: int = 0
     growth: str = allowed(StrOptions({"next", "canonical"}), default="next")
 
@@ -228,8 +226,8 @@ class EnergyBounds(_Bounds):
     13
     """
 
-    lower: float = 0.95
-    upper: float = 0.98
+    lower: float = allowed(_SHARE, default=0.95)
+    upper: float = allowed(_SHARE, default=0.98)
     hold_off: int = 0
 
     def step(self, rank: int, subspace: Subspace) -> int:

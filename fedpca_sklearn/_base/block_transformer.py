@@ -262,10 +262,8 @@ class BlockTransformer(CallbackSupportMixin, SubspaceTransformer):
     def _with_batch(self, stream: Stream, batch: Any, state: Any) -> Stream:
         """The stream after the rows of its buffer and those of a batch, block by block."""
         (n, d), waiting, at = batch.shape, stream.buffer.rows, 0
-        started = stream.n_rows > len(waiting)
-        size = later = self._block_rows(d, False)
-        if not started:
-            size = self._block_rows(d)
+        later = self._block_rows(d, False)
+        size = later if stream.n_rows > len(waiting) else self._block_rows(d)
         with threads_for(d * (size + self._rank(d))):
             while True:
                 rows = batch[at : at + size - len(waiting)]

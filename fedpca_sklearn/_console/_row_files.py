@@ -113,12 +113,11 @@ class CsvRows(RowFile):
         self._separator, self._decimal = options.separator or usual, options.decimal
         with self._open() as stream:
             _, _, header = next(self._records(stream), (0, 0, []))
-        if not header:
-            raise ValueError("the first line must hold the names of the columns, it is empty.")
         self.names, self.n_columns = tuple(header), len(header)
         self.check_size()
         if all(self._number(name) is not None for name in header):
-            raise ValueError("the first line must hold the names of the columns, got numbers.")
+            got = "numbers" if header else "nothing"
+            raise ValueError(f"the first line must hold the names of the columns, got {got}.")
         other = next((c for c in ";\t|," if c in header[0] and c != self._separator), None)
         if len(header) == 1 and options.separator is None and other:
             raise ValueError(
