@@ -166,8 +166,7 @@ def evaluate_stream(
         kept = projected.error / at.stop
         rows.append((at.stop, len(model.components_), error, best, mse, seconds, kept))
         squares, predicted = 0.0, 0
-    columns = list(map(np.array, zip(*rows, strict=True)))
-    return StreamEvaluation(*columns)
+    return StreamEvaluation(*map(np.array, zip(*rows, strict=True)))
 
 
 class _ProjectedData:

@@ -78,9 +78,8 @@ def subspace_distance(A: Any, B: Any, *, metric: str = "sin") -> float:
                 "metric='euclidean' needs subspaces of equal dimension, got dimensions "
                 f"{A.shape[1]} and {B.shape[1]}."
             )
-        angles = scipy.linalg.subspace_angles(A, B)
         # of the nearest bases: 2 - 2 cos = 4 sin(angle / 2)^2, summed
-        return float(2 * np.linalg.norm(np.sin(angles / 2)))
+        return float(2 * np.linalg.norm(np.sin(scipy.linalg.subspace_angles(A, B) / 2)))
     residual = A - B @ (B.T @ A)
     sines = np.minimum(scipy.linalg.svdvals(residual, check_finite=False), 1.0)
     if metric == "sin":
@@ -149,8 +148,7 @@ def reconstruction_error(X: Any, components: Any, mean: Any = None) -> float:
         ``||(X - mean)(I - P)||_F^2``. Sparse X is not densified.
     """
     Z, mean, total = _centred(X, mean)
-    basis = _basis(components, Z)
-    return max(total - _captured(Z, mean, basis), 0.0)
+    return max(total - _captured(Z, mean, _basis(components, Z)), 0.0)
 
 
 def _least_error(Z: Any, mean: np.ndarray, total: float, k: int) -> float:

@@ -80,8 +80,7 @@ class RankRule(Strategy):
         step = self.step(rank, subspace)
         if not is_integer(step):
             raise TypeError(f"{type(self).__name__}.step must return an integer, got {step!r}.")
-        wanted = rank + int(step)
-        return max(1, min(wanted, max(rank, self.most_directions(subspace))))
+        return max(1, min(rank + int(step), max(rank, self.most_directions(subspace))))
 
     def most_directions(self, subspace: Subspace) -> int:
         """Return the largest rank that is possible after a block.

@@ -191,9 +191,8 @@ class FittedState:
         if learnt is None:
             return {}
         if learnt.values is None:
-            known = _copy_with(self, as_numpy(state))
             with np.errstate(over="ignore"):  # variances of float32 rows of large weight are inf
-                learnt.values = known._compute(learnt.state)
+                learnt.values = _copy_with(self, as_numpy(state))._compute(learnt.state)
         return learnt.values
 
     def _read(self, name: str) -> Any:

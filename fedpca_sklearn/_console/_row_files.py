@@ -397,8 +397,7 @@ class H5adRows(RowFile):
             raise ValueError(f"X has {self.n_columns} columns, but {len(found)} have names.")
         texts = found.dtype.kind in "iuSU" or self._h5py.check_string_dtype(found.dtype)
         if not texts or found.dtype.itemsize > _NAME:
-            got = str(found.dtype)[:40]
-            raise ValueError(f"names of columns must be texts, got {got}.")
+            raise ValueError(f"names of columns must be texts, got {str(found.dtype)[:40]}.")
         return tuple(n.decode() if isinstance(n, bytes) else str(n) for n in found[()])
 
     def batches(self, columns: Sequence[int]) -> Iterator[Any]:

@@ -171,8 +171,7 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
         check_takes_arrays(estimator, namespace)
         vars(estimator)[NAMESPACE], X = namespace, namespace.rows(X, estimator)
     if isinstance(X, DeviceRows):  # which have two dimensions and are numbers
-        reset = checks.get("reset", True)
-        return _validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return _validate_data(estimator, X, reset=checks.get("reset", True), skip_check_array=True)
     X = as_rows(X)
     with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither
         rows = _validate_data(estimator, X, **checks)

@@ -215,8 +215,7 @@ def _as_array(adjacency: Any) -> np.ndarray:
     A = np.zeros((len(position), len(position)))
     for a, b, *_ in adjacency.edges:
         A[position[a], position[b]] = 1
-    directed = getattr(adjacency, "is_directed", bool)()
-    return A if directed else np.maximum(A, A.T)
+    return A if getattr(adjacency, "is_directed", bool)() else np.maximum(A, A.T)
 
 
 # -------------------------------------------------------------------- without a server
@@ -498,8 +497,7 @@ def _in_phases(n_clients, n_steps):
     while any(todo):
         phase = Phase()
         for tasks in todo:
-            ready = (i for i, task in enumerate(tasks) if inputs[task] <= done)
-            i = next(ready, None)
+            i = next((i for i, task in enumerate(tasks) if inputs[task] <= done), None)
             if i is not None:
                 phase.tasks.append(tasks.pop(i))
         done.update(phase.tasks)

@@ -464,8 +464,7 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
         counted = np.flatnonzero(out & (weight > 0))
         if len(counted):
             found = model.surprises(*model.distances(X[counted]))
-            ends = np.flatnonzero(np.diff(runs[counted])) + 1
-            scores += np.split(found, ends)
+            scores += np.split(found, np.flatnonzero(np.diff(runs[counted])) + 1)
     return scores
 
 

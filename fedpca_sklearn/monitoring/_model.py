@@ -373,8 +373,7 @@ class MonitorModel:
         else:
             at, back = np.unique(size, return_inverse=True)
             power, k = normal_power(self._moments(at)[back]), np.minimum(size, k)
-        squares = distances[:, ::2] / (self.within.unit, 1.0)
-        result[:, ::2] = surprise_of_q(squares, power)
+        result[:, ::2] = surprise_of_q(distances[:, ::2] / (self.within.unit, 1.0), power)
         result[:, 1] = surprise_of_t2(distances[:, 1], k, self.n_samples)
         over = distances[:, 0] > self.least_q
         result[~over, 0] = 0.0
@@ -397,8 +396,7 @@ class MonitorModel:
             k = len(self.within.basis)
             if k < len(self.mean):
                 result[:, 0] = np.maximum(q, self.least_q)[back]
-            t2 = limit_of_t2(np.minimum(at, k), self.n_samples, surprises[1])
-            result[:, 1] = t2[back]
+            result[:, 1] = limit_of_t2(np.minimum(at, k), self.n_samples, surprises[1])[back]
             result[:, 2] = limit_of_q(of_whole, surprises[2])[back]
         return result
 

@@ -374,8 +374,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
             the row from the mean would lose without the entry (reconstruction-based contribution,
             Alcala and Qin 2009). NaN where the entry is missing. O(n d k^2).
         """
-        model = model_now(self)
-        return model.deviations(checked_rows(self, X))
+        return model_now(self).deviations(checked_rows(self, X))
 
     # ---------------------------------------------------------------- limits
 

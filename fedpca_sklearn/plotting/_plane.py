@@ -333,8 +333,7 @@ class BiplotDisplay(ScoresDisplay):
         return _correlations(estimator, at), _names_of(estimator)
 
     def _add_columns(self):
-        R = np.asarray(self.correlations)
-        arrows = R * np.abs(np.asarray(self.scores)).max(axis=0)
+        arrows = np.asarray(self.correlations) * np.abs(np.asarray(self.scores)).max(axis=0)
         self.texts_ = _arrows(self.ax_, self.names, arrows, 0.003)
         self.ax_.update_datalim(_ROOM * arrows)  # which arrows do not do by themselves
         self.ax_.autoscale_view()
