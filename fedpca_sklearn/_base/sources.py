@@ -16,10 +16,6 @@ __all__ = ["NpyRows", "iter_batches"]
 _ROWS = 4096
 
 
-def _columns_of(columns: list[str] | None) -> dict[str, Any]:
-    return {} if columns is None else {"columns": columns}
-
-
 def _lazy_frame(X: Any, n: int, columns: list[str] | None) -> Any:
     return (X if columns is None else X.select(columns)).collect_batches(chunk_size=n)
 
@@ -41,12 +37,12 @@ def _dataset(X: Any, n: int, columns: list[str] | None) -> Any:
         from pyarrow.dataset import ParquetFragmentScanOptions
 
         options["fragment_scan_options"] = ParquetFragmentScanOptions(pre_buffer=False)
-    return X.to_batches(batch_size=n, **options, **_columns_of(columns))
+    return X.to_batches(batch_size=n, columns=columns, **options)
 
 
 def _parquet(X: Any, n: int, columns: list[str] | None) -> Any:
     for group in range(X.num_row_groups):  # Arrow would buffer all groups that it is asked for
-        yield from X.iter_batches(n, [group], use_threads=False, **_columns_of(columns))
+        yield from X.iter_batches(n, [group], columns, use_threads=False)
 
 
 # Library and class of what has not read its rows, and how it reads batches of about n of them.

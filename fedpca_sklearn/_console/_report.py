@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -57,7 +56,7 @@ def check_output(output: str, force: bool, files: Sequence[str], verb: str = "re
         if folder and not os.path.isdir(folder):
             raise ValueError(f"{output} cannot be written: there is no folder {folder}.")
         return
-    if os.path.exists(output) and not stat.S_ISREG(os.stat(output).st_mode):
+    if os.path.exists(output) and not os.path.isfile(output):
         raise ValueError(f"{output} is there and no regular file.")
     if not force:
         raise ValueError(f"{output} exists; --force replaces it.")

@@ -209,12 +209,10 @@ def model_in(options: argparse.Namespace, file: str, summary: Subspace) -> Feder
     if stated is None:
         return model_of(options, [summary], [file])
     _check_same_model(options, file, summary)
-    fitted = FederatedPCA.from_subspaces(
-        [summary],
-        (stated.n_components or None) if asked is None else asked,
-        scale=stated.scale,
-        partial_out=confounder_names(summary) or None,
-    )
+    n_components = (stated.n_components or None) if asked is None else asked
+    names = confounder_names(summary) or None
+    of_file = argparse.Namespace(n_components=n_components, scale=stated.scale, partial_out=names)
+    fitted = model_of(of_file, [summary], [file])
     if fitted.n_components_ > stated.n_components:
         raise ValueError(
             f"-n {asked} asks for {fitted.n_components_} components, and the model in {file} has "
