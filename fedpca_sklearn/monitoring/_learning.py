@@ -82,10 +82,8 @@ class ByScores:
         before = max(2 * first - m, 0)  # not from the tail itself, in which there may be outliers
         mean = (ordered[first] - ordered[before]) / (heights[first] - heights[before])
         far = ordered[first] + np.where(mean > 0, mean, 1.0) * _FAR
-        return cls(
-            np.concatenate([ordered[: first + 1], far[None]]),
-            np.append(heights[: first + 1], heights[first] + _FAR),
-        )
+        corners = np.concatenate([ordered[: first + 1], far[None]])
+        return cls(corners, np.append(heights[: first + 1], heights[first] + _FAR))
 
     def combined(self, surprises: np.ndarray) -> np.ndarray:
         """The largest of the three for each row, as minus the logarithm of a p-value."""
@@ -372,9 +370,8 @@ def _renew_limits(monitor: Any) -> None:
 
 
 def _no_scores(monitor: Any) -> RecentScores:
-    return RecentScores(
-        int(np.ceil(200 / monitor.contamination)), _enough(monitor), np.empty((0, 3))
-    )
+    size = int(np.ceil(200 / monitor.contamination))
+    return RecentScores(size, _enough(monitor), np.empty((0, 3)))
 
 
 def begin(monitor: Any, fitted: Any, model: MonitorModel) -> None:
