@@ -380,9 +380,7 @@ class FixedPointChannel(Channel):
     )
     dropout: Any = field(default=0.0, kw_only=True)
 
-    def receive(
-        self, messages: Iterable[np.ndarray], rng: np.random.RandomState
-    ) -> tuple[np.ndarray | None, int]:
+    def receive(self, messages, rng):
         """Add up integers modulo 2^64; see `Channel.receive`."""
         exponent: Any = None
         if self.scale is not None:
