@@ -208,22 +208,14 @@ def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[i
     return tuple(found)
 
 
-# Where an estimator keeps the certificate of a refinement, with the summary that it is of.
-CERTIFIED = "_certified"
-
-
 def name_columns(fitted: Any, names: Sequence[str]) -> None:
     """Set the names of the columns in a fitted summary, of which the same stays certain."""
-    before = fitted.subspace_
-    of, certificate = vars(fitted).get(CERTIFIED, (None, None))
-    fitted._set_values({"subspace_": before._named(names)})
-    if of is before:
-        certify(fitted, certificate)
+    fitted._set_values({"subspace_": fitted.subspace_._named(names)})
 
 
 def certify(fitted: Any, certificate: Certificate) -> None:
-    """Keep the certificate of the summary that was set last."""
-    vars(fitted)[CERTIFIED] = fitted._values()["subspace_"], certificate
+    """Keep the certificate of a refinement among the attributes that it is of."""
+    fitted._set_values({**fitted._values(), "_certificate": certificate})
 
 
 def _with_certificate(estimator: Any) -> tuple[Subspace, Certificate]:
@@ -234,10 +226,10 @@ def _with_certificate(estimator: Any) -> tuple[Subspace, Certificate]:
     """
     fitted = estimator._in_numpy()
     check_is_fitted(fitted)
-    subspace: Subspace = fitted._values()["subspace_"]
-    of, certificate = vars(fitted).get(CERTIFIED, (None, None))
-    if of is subspace:
-        return subspace, certificate
+    values = fitted._values()
+    subspace: Subspace = values["subspace_"]
+    if "_certificate" in values:
+        return subspace, values["_certificate"]
     if not fitted._never_exceeds():
         nothing = np.tile([0.0, np.inf], (fitted.n_components_, 1))
         return subspace, Certificate(np.inf, nothing)

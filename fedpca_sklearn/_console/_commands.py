@@ -370,7 +370,7 @@ def answer(options: Options) -> Report:
     named, estimator = str(letter.about.get("site")), str(letter.about.get("estimator"))
     if site not in (None, named):
         raise ValueError(f"{options.question}: it is for site {named!r}, not {site!r}.")
-    rows = Rows(options.rows, options, options.columns, keep_missing=not options.drop_missing)
+    rows = Rows(options.rows, options, keep_missing=not options.drop_missing)
     given = None if options.estimator is None else constructed(options.estimator)
     loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
     if not loaded:
