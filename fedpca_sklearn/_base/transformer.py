@@ -211,9 +211,7 @@ class SubspaceTransformer(
     def _check_X(self, X: Any) -> Any:
         fitted = vars(self)
         known = LEARNT in fitted and "feature_names_in_" not in fitted
-        if known and are_bounded_rows(
-            X, fitted["n_features_in_"]
-        ):  # nothing else was to be checked
+        if known and are_bounded_rows(X, fitted["n_features_in_"]):  # nothing else is left
             return X
         check_is_fitted(self)
         checks = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
