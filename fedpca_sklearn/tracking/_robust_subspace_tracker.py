@@ -273,10 +273,10 @@ class RobustSubspaceTracker(STMissTracker):
     fewer than 100 rows are known. A column has at least the standard deviation of all. Outliers
     must leave most of a row, and not lie near the subspace. Nothing is learnt from a column of a
     batch that is outliers for the most. With batches of less than ten rows features have no
-    thresholds of their own, and errors of the subspace may pass for outliers. Where few
-    factors leave noise of a first batch that is about the same in all features, as of frames of a
-    scene that is still, or changes in brightness, those that lower the median of what is left tell
-    the outliers, which may then stay in a feature for nearly half of the rows.
+    thresholds of their own, and errors of the subspace may pass for outliers. Where up to six
+    factors leave noise of a first batch that is about the same in most features, as of frames of a
+    scene that is still, changes in brightness or waves, those that lower the deviations of the
+    features tell the outliers, which may then stay in a feature for nearly half of the rows.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.
