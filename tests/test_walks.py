@@ -44,7 +44,7 @@ FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 947
 FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6257
 FederatedScaler() | fit | 10 | 76
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
-VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 139
+VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 140
 SubspaceTracker(3) | fit | 17 | 776
 SubspaceTracker(3) | partial_fit | 17 | 430
 RobustSubspaceTracker(3) | fit | 19 | 3861
