@@ -82,9 +82,12 @@ class ColumnClient:
             return self.kernel.part(self.rows, None)
         return self.kernel.part(X[:, self.columns] - self.shift, self.rows)
 
-    def updated(self, u: np.ndarray) -> ColumnClient:
-        """With X m m^T in place of its columns X, for m the direction of X^T u (eq. 14)."""
-        m = unit(u @ self.rows + u.sum() * self.shift)
+    def updated(self, u: np.ndarray, center: bool) -> ColumnClient:
+        """With X m m^T in place of its columns X, for m the direction of X^T u (eq. 14).
+
+        ``center``: the entries of u have the sum zero.
+        """
+        m = unit(u @ self.rows + (0.0 if center else u.sum() * self.shift))
         return replace(self, rows=np.outer(self.rows @ m, m), shift=m * (m @ self.shift))
 
     def local_kernel(self, X: np.ndarray | None = None) -> np.ndarray:
@@ -296,7 +299,7 @@ class KernelMatrix(Operator):
             return super().updated(u)
         for taken in reversed(self.taken):
             u = u - taken * (taken @ u)
-        return replace(self, client=self.client.updated(u - u.mean() if self.center else u))
+        return replace(self, client=self.client.updated(u, self.center))
 
 
 def agreed_kernel_pca(

@@ -584,6 +584,16 @@ def test_an_indefinite_kernel(update, center):
     assert_allclose(model.client_weights_[:, 0], w, atol=1e-6)
 
 
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("update", ["cumulative_columns", "original_columns"])
+def test_updates_of_columns_far_from_zero_lose_no_digits(kernel, update):
+    method = VFedPCA(n_rounds=3, update=update)
+    options = {"kernel": kernel, "gamma": 0.01, "aggregation": method, "random_state": 0}
+    X = np.rint(5 * rows(50, 3))  # as exact with 2^40 more
+    here, there = (VerticalFederatedKernelPCA(2, **options).fit(Y) for Y in (X, X + 2.0**40))
+    assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-9)
+
+
 def test_a_matrix_that_is_negative_along_the_common_vector_stays_so():
     """Eq. 14 as M u u^T M / u^T M u."""
     F, u = rows(30, 4), start_of(30)
