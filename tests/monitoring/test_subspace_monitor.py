@@ -341,6 +341,14 @@ def test_summaries_sparse_rows_constant_columns_weights_and_float32_are_scaled()
     assert 0 < np.mean(monitor.predict(X) == -1) < 0.15
 
 
+@pytest.mark.parametrize("unit", [2.0**40, 2.0 ** -np.arange(D)], ids=["one", "unlike"])
+def test_scaled_rows_without_noise_have_the_limit_of_rounding_in_any_units(unit):
+    X = rows(200, noise=0.0)
+    here, there = (chi2(scale=True).fit(Y) for Y in (X, X * unit))
+    assert 0 < here.q_limit_ < 1e-9
+    assert_allclose(there.q_limit_, here.q_limit_, rtol=1e-9)
+
+
 def test_another_contamination_holds_from_the_next_model_on():
     monitor = chi2().partial_fit(rows(600)).set_params(contamination=0.2)
     monitor.partial_fit(rows(200, seed=1)).partial_fit(rows(200, seed=2))

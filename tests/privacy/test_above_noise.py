@@ -4,6 +4,7 @@ Oracles are the true span, the first component of the rows without noise, and wh
 """
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -23,6 +24,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
 from fedpca_sklearn.privacy._above_noise import edge, edge_of_sum, fluctuating
+from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
 
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -306,3 +308,13 @@ def test_a_plan_for_too_few_rows_warns():
     for one, words in zip(caught, ("center needs 744", "row_norm needs 314") * 3, strict=False):
         assert words in str(one.message)
     searching.plan(2000, 5, 2)
+    with pytest.warns(PrivacyBoundWarning) as split:
+        AnalyzeGauss(1.0, 1e-5, "private", center="private", n_releases=9).plan(2000, 5, 2)
+    ninth = epsilon_of(mu_of(1.0, 1e-5) / 3, 1e-5)  # of the budget, which is mu^2
+    with pytest.warns(PrivacyBoundWarning) as alone:
+        AnalyzeGauss(ninth, 1e-5, "private", center="private").plan(2000, 5, 2)
+    needed = [
+        [re.search(r"needs (\d+)", str(one.message))[1] for one in caught]
+        for caught in (split, alone)
+    ]
+    assert needed[0] == needed[1]

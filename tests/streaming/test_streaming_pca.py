@@ -280,6 +280,13 @@ def test_the_rank_follows_its_rule_from_block_to_block(start, rule, values, rank
     assert_array_equal(by_rows.rank_history_, ranks)
 
 
+@pytest.mark.parametrize(("n", "center"), [(5, True), (6, True), (5, False), (4, False)])
+def test_the_rank_stays_until_as_many_rows_have_come_as_its_directions_need(n, center):
+    """Five directions: of five rows, or of six about their mean, which span one less."""
+    pca = StreamingPCA(5, rank_rule=Greedy(-1), block_size=n, center=center).fit(rows(n, 8))
+    assert pca.rank_history_[0] == (4 if n >= 5 + center else 5)
+
+
 def test_the_rank_is_bounded_by_features_and_short_memory_and_steps_are_whole_numbers():
     full = StreamingPCA(2, rank_rule=Greedy(), block_size=30).fit(rows(600, 6))
     assert_array_equal(full.rank_history_, [3, 4, 5] + [6] * 17)

@@ -171,6 +171,14 @@ def test_thresholds_are_those_of_drawn_rows(shape):
     assert not np.array_equal(few, parallel_analysis(summary).thresholds)
 
 
+@pytest.mark.parametrize("m", [2, 3, 9])
+def test_two_independent_columns_have_the_correlation_of_the_book(m):
+    """r^2 of m + 1 normal rows is Beta(1 / 2, (m - 1) / 2); variances are 1 + r and 1 - r."""
+    found = _rank_selection.null_variances(np.ones(2), m, 4000, np.random.default_rng(m))
+    assert_allclose(found.sum(axis=1), 2.0)
+    assert stats.kstest((found[:, 0] - 1) ** 2, stats.beta(0.5, (m - 1) / 2).cdf).pvalue > 0.01
+
+
 @examples(30)
 @given(seed=st.integers(0, 10_000), n_sites=st.integers(2, 12), d=st.integers(3, 40))
 def test_sites_count_what_pooled_rows_count(seed, n_sites, d):
