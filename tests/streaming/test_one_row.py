@@ -285,3 +285,10 @@ def test_a_row_is_the_same_in_any_form_also_in_one_buffer(model):
         model.partial_fit(forms[i % 27 // 3](X[i : i + 1]) if i % 3 else buffer)
     buffer[:] = 1e9
     assert_same(model, expected, without=("feature_names_in_",))
+
+
+def test_a_row_beside_a_huge_mean_is_refused_in_its_own_call():
+    pca = StreamingPCA(1).partial_fit(np.full((50, 2), 1.2e154))
+    with pytest.raises(ValueError, match="too large"):
+        pca.partial_fit(np.zeros((1, 2)))
+    assert pca.n_samples_seen_ == 50

@@ -16,7 +16,7 @@ from scipy.stats import ortho_group
 from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
-from fedpca_sklearn.streaming._forgetting import EMPTY, bound
+from fedpca_sklearn.streaming._forgetting import EMPTY, Memory, bound
 from fedpca_sklearn.streaming._grouse import Steps
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
@@ -342,3 +342,15 @@ def test_the_covariance_of_coordinates_turns_with_them():
     steps = Steps.of("averaged", C, 5)
     before, after = (np.linalg.inv(each.P) for each in (steps, steps.turned(R)))
     assert_allclose(after, R @ before @ R.T, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_row_with_holes_takes_weight_from_those_before_it(patient):
+    """By the text of PETRELS, of n rows before one of which a share s is there."""
+    memory, s = Memory(100.0, 0.2, 0.2, patient), 5 / 20
+    factor, after = memory.after(0.5, 1.0, 5, 20, 3)  # residuals do not fall
+    assert_allclose(factor, (100 / 101) ** ((1 - s if patient else 1) / s))
+    assert after.rows == 101
+    factor, after = memory.after(0.0, 1.0, 5, 20, 3)  # fall by a twentieth, as n does
+    assert_allclose([factor, after.rows], [(95 / 96) ** (1 / s), 96])
+    assert memory.after(0.5, 1.0, 20, 20, 3) == (1.0, Memory(101.0, 0.2, 0.2, patient))
