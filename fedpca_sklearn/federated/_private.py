@@ -25,12 +25,16 @@ from ..privacy._above_noise import (
     count_above,
     edge,
     edge_of_sum,
+    left_across,
     noise_message,
+    noise_of_means,
     spike_of_mean,
+    spike_of_means,
     variances_across,
 )
 from ..privacy._ledger import ROUNDING, Accounts
 from ..privacy._mechanism import Costs, Terms, seeds_of
+from ..privacy._private_searches import N_ROUNDS
 from ..privacy._rows import ClippedRows
 from ..summary import Subspace, merge_subspaces
 from ..summary._provenance import StatedPrivacy
@@ -279,27 +283,32 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     sites = [site.summary for site in pca._clients.values() if site.n_rows]
     summaries = [summary for summary in sites for _ in range(n_calls)]
     size = pca.mechanism._OFF_DIAGONAL * terms.product_std * shares
-    spike = of_means = 0.0
+    spike = of_means = along = 0.0
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
-        spike = spike_of_mean(_distance_of_means(pca, terms, sites, t), t, d)
-        if len(summaries) > 1:  # and the means of clients differ by their noise
-            n = pca.n_samples_ / len(summaries)
-            of_means = (t * (math.sqrt(d) + math.sqrt(len(summaries) - 1))) ** 2 / n
-            of_means = min(of_means, pca.n_samples_ * terms.row_norm**2)
+        n_rows = np.array([s.n_samples / n_calls for s in summaries])
+        distances = _distances_of_means(pca, terms, sites, t, n_calls)
+        spike = spike_of_mean(max(distances), t, d)
+        of_all_means = spike_of_mean(float(np.mean(distances)), t, d)
+        along = spike_of_means(size, d, of_all_means, len(summaries))
+        # and the means of clients differ by their noise
+        of_means = noise_of_means(t, d, n_rows, terms.row_norm)
     spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in summaries]
     scatters = [float(s.scatter) / n_calls for s in summaries] if pca.mechanism._SYMMETRIC else None
     merged = pca.subspace_.singular_values.astype(np.float64) ** 2 - of_means
     noise = edge(size, d, spike)
-    above = count_above(merged, spectra, scatters, noise, d) if noise else len(merged)
+    above = count_above(merged, spectra, scatters, noise, d, along) if noise else len(merged)
     if spike and len(summaries) == 1 and "center" not in pca.mechanism.searches:
         found = pca.subspace_
         across = np.minimum(variances_across(found, found.mean - terms.origin(d)), merged)
-        above = max(above, count_above(across, spectra, scatters, edge(size, d), d))
+        left = max(
+            edge(size, d), left_across(spike, t * math.sqrt(d) / pca.n_samples_ / distances[0])
+        )
+        above = max(above, count_above(across, spectra, scatters, left, d))
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
-    of_all = edge_of_sum(noise, spectra, d) + of_means
+    of_all = edge_of_sum(noise, spectra, d, along) + of_means
     message = noise_message(float(merged.max(initial=0.0)) + of_means, of_all, d)
     asked = isinstance(pca.n_components, Integral) and above < pca.n_components_
     if message is None and noise and asked and len(summaries) == 1:  # where the edge is exact
@@ -307,14 +316,27 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     return message
 
 
-def _distance_of_means(pca: Any, terms: Terms, summaries: list[Subspace], t: float) -> float:
-    """Largest distance of a mean to the centre that its rows were clipped about, or its size."""
-    d = len(pca.mean_)
-    if "center" not in pca.mechanism.searches:
-        origin = terms.origin(d)
-        return max([float(np.linalg.norm(s.mean - origin)) for s in summaries])
-    n, mechanism = pca.n_samples_ / len(summaries), pca.mechanism
-    budget = mechanism.budget() / mechanism.n_releases
-    of_mean = mechanism.searches["center"]._cost_of_mean(n, d, budget)
-    of_search = 2 * terms.row_norm * mechanism._sum_std(of_mean, d)  # norms of rounds are larger
-    return math.sqrt(d) * math.hypot(t, of_search) / n
+def _distances_of_means(
+    pca: Any, terms: Terms, summaries: list[Subspace], t: float, n_calls: int
+) -> list[float]:
+    """Distances of means to the centre that their rows were clipped about, or their sizes.
+
+    ``t`` is the deviation of the noise on sums of rows.
+    """
+    d, mechanism = len(pca.mean_), pca.mechanism
+    search, R = mechanism.searches.get("center"), terms.row_norm
+    found = []
+    for summary in summaries:
+        mean, n = summary.mean, summary.n_samples / n_calls
+        if search is None:
+            far = float(np.linalg.norm(mean - terms.origin(d)))
+            if far < R * (1 - 1e-9):  # otherwise shortened to R
+                far = math.sqrt(max(0.0, far**2 - d * (t / summary.n_samples) ** 2 * n_calls))
+            found.append(far)
+            continue
+        cost = search._cost_of_mean(n, d, mechanism.budget() / mechanism.n_releases)
+        std, far = mechanism._sum_std(cost, d) / n, float(np.linalg.norm(mean))
+        for _ in range(N_ROUNDS):  # whose norms are larger than R, and hold what is still to go
+            far = min(far, math.sqrt(d) * std * 2 * math.hypot(R, far))
+        found.append(far)
+    return found

@@ -48,30 +48,68 @@ def spike_of_mean(distance: float, std: float, d: int) -> float:
     return distance * std * (math.sqrt(d) + _FLUCTUATION)
 
 
+def spike_of_means(size: float, d: int, spike: float, n: int) -> float:
+    """Largest eigenvalue along a mean of n releases that have lost their negative eigenvalues.
+
+    Without these noise is b = 4 / (3 pi) w along any direction, for w = size sqrt(d), and about
+    sqrt(b^2 + x^2 / 4) along a mean that makes a spike x, which adds up as all have it there.
+    Beside it, products of this direction with others are n entries of sqrt(w^2 + x^2) / 2.
+    """
+    w = size * math.sqrt(d)
+    b = 4 / (3 * math.pi) * w
+    return n * b + edge(math.hypot(w, spike) / 2, n, n * (math.hypot(b, spike / 2) - b))
+
+
+def noise_of_means(std: float, d: int, n_rows: np.ndarray, row_norm: float) -> float:
+    """Largest eigenvalue of what the noise of the means of K releases adds to their merge.
+
+    Means of n_k rows have noise of deviation ``std`` / n_k, and less where it is longer than
+    ``row_norm``, to which they are shortened. So between them are the products of a d x K matrix of
+    normal numbers, times diag(std / sqrt(n_k)), about the mean with weights n_k. With a and f the
+    spectral and the Frobenius norm of the other factors its norm is about a sqrt(d) + f (Chevet):
+    of n rows each, std (sqrt(d) + sqrt(K - 1)) / sqrt(n).
+    """
+    variances = np.minimum(std, n_rows * (row_norm / math.sqrt(d))) ** 2 / n_rows
+    f = math.sqrt(max(0.0, float(variances @ (1 - n_rows / n_rows.sum()))))
+    return (min(f, math.sqrt(variances.max())) * math.sqrt(d) + f) ** 2
+
+
+def left_across(spike: float, lean: float) -> float:
+    """What a spike of the noise g of a mean u leaves across the mean with this noise.
+
+    u g^T + g u^T has nothing across u, but does without its negative eigenvalue: the component is
+    at 45 degrees to both, so that a quarter is left, and more as the mean leans away from it, by
+    the length of its noise over its own.
+    """
+    return spike * (1 + min(2 * lean, 1.0)) ** 2 / 4
+
+
 def variances_across(summary: Subspace, direction: np.ndarray) -> np.ndarray:
     """Sums of squares along the components, of what is orthogonal to a direction, of shape (k,).
 
-    Across the mean its noise adds nothing: see `spike_of_mean`.
+    Of the noise of the mean only `left_across` is left there.
     """
     V, u = summary.components, direction / np.linalg.norm(direction)
     across = V - np.outer(V @ u, u)
     return np.sum(((across @ V.T) * summary.singular_values) ** 2, axis=1)
 
 
-def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int) -> float:
+def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, along: float = 0.0) -> float:
     """Largest eigenvalue of a sum of noise matrices that have lost their negative eigenvalues.
 
     ``largest`` is that of each before, ``spectra`` what is left of them. With K of mean b and
     variance v (of all d eigenvalues), as if they were free: K b + L - 2 b + 2 sqrt((K - 1) v),
     exact for projections. By simulation 2 to 25 % too large for K from 2 to 50, d from 10 to 100.
+    It is at least ``along``, that along a mean which all have: see `spike_of_means`.
     """
     if len(spectra) == 1:
         return largest
     means = [values.sum() / d for values in spectra]
     b = float(np.mean(means))
     v = float(np.mean([values @ values / d for values in spectra]) - np.mean(np.square(means)))
+    v = max(v, 0.0)  # rounding may leave less than nothing
     within = largest - 2 * b + 2 * math.sqrt((len(spectra) - 1) * v)
-    return len(spectra) * b + max(largest - b, within)
+    return max(len(spectra) * b + max(largest - b, within), along)
 
 
 def bulk(values: np.ndarray, n_above: int, d: int, scatter: float) -> float:
@@ -102,12 +140,13 @@ def count_above(
     scatters: list[float] | None,
     noise: float,
     d: int,
+    along: float = 0.0,
 ) -> int:
     """Eigenvalues of merged releases beyond the edge of noise; those before are taken off it.
 
     ``noise`` is the edge of each release, ``spectra`` are their eigenvalues and ``scatters`` their
     traces, None where singular values stand for them. With j components found, d - j are left to
-    the noise.
+    the noise. ``along`` is that of `edge_of_sum`.
     """
     for found, value in enumerate(merged[: d - 1]):
         lift = 0.0
@@ -116,19 +155,21 @@ def count_above(
             lift = float(np.mean([bulk(s, found, d, t) for s, t in pairs]))
         edge = noise * math.sqrt((d - found) / d)
         if len(spectra) > 1:
-            edge = _edge_of_rest(edge, lift, spectra, found, d)
+            edge = _edge_of_rest(edge, lift, spectra, found, d, along)
             lift *= len(spectra)
         if value <= fluctuating(edge, d - found, _ABOVE) + lift:
             return found
     return min(len(merged), d - 1)
 
 
-def _edge_of_rest(edge: float, lift: float, spectra: list[np.ndarray], found: int, d: int) -> float:
+def _edge_of_rest(
+    edge: float, lift: float, spectra: list[np.ndarray], found: int, d: int, along: float
+) -> float:
     """Edge of a sum of releases above their lifts, without the largest eigenvalues of each."""
     if all(len(values) == d for values in spectra):  # none was negative: noise as it was drawn
         return edge * math.sqrt(len(spectra))
     about = [np.pad(s[found:], (0, d - max(len(s), found))) - lift for s in spectra]
-    return edge_of_sum(edge, about, d - found)
+    return edge_of_sum(edge, about, d - found, along)
 
 
 def noise_message(found: float, noise: float, d: int) -> str | None:

@@ -1,0 +1,212 @@
+"""Terms of the noise that components are compared with: each against noise drawn with numpy.
+
+What a fit makes of the terms is read from the ratio that its warning names.
+"""
+
+import math
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    FederatedScaler,
+    ModSuLQ,
+    StreamingModSuLQ,
+    Subspace,
+)
+from fedpca_sklearn.federated._private import _distances_of_means, show_above_noise
+from fedpca_sklearn.privacy import PrivateCenter, ScalerNoise
+from fedpca_sklearn.privacy._above_noise import (
+    left_across,
+    noise_of_means,
+    spike_of_mean,
+    spike_of_means,
+)
+from fedpca_sklearn.privacy._gaussian import mu_of
+from fedpca_sklearn.privacy._mechanism import Costs, Terms
+from fedpca_sklearn.privacy._rows import ClippedRows
+
+D = 20
+
+
+def positive(M):
+    """A symmetric matrix without its negative eigenvalues."""
+    values, V = np.linalg.eigh(M)
+    return (V * np.maximum(values, 0)) @ V.T
+
+
+def symmetric(rng):
+    """Noise with entries of deviation 1 off the diagonal."""
+    G = rng.standard_normal((D, D))
+    return (G + G.T) / math.sqrt(2)
+
+
+def outer(u, g):
+    return np.outer(u, g) + np.outer(g, u)
+
+
+# ------------------------------------------------------------------ each term
+
+
+def test_the_noise_of_a_mean_is_a_spike_with_its_97_percent_quantile():
+    rng, u = np.random.default_rng(0), np.r_[3.0, np.zeros(D - 1)]
+    largest = [np.linalg.eigvalsh(outer(u, g))[-1] for g in 0.5 * rng.standard_normal((2000, D))]
+    assert_allclose(np.quantile(largest, 0.97), spike_of_mean(3.0, 0.5, D), rtol=0.03)
+
+
+@pytest.mark.parametrize(("n", "over"), [(10, 1.5), (10, 5.0), (30, 3.0)])
+def test_spikes_of_releases_with_one_mean_add_up_along_it(n, over):
+    rng, u = np.random.default_rng(0), np.r_[1.0, np.zeros(D - 1)]
+    x = over * math.sqrt(D)  # in units of the noise, sqrt(d) of its entries
+    found = []
+    for _ in range(5):
+        total = np.zeros((D, D))
+        for _ in range(n):
+            g = rng.standard_normal(D) * (u == 0)
+            total += positive(symmetric(rng) + x * outer(u, g / np.linalg.norm(g)))
+        found.append(np.linalg.eigvalsh(total)[-1])
+    assert_allclose(spike_of_means(1.0, D, x, n), np.mean(found), rtol=0.05)
+
+
+def test_without_a_spike_nothing_is_added_along_a_mean():
+    rng = np.random.default_rng(0)
+    total = sum(positive(symmetric(rng)) for _ in range(10))
+    assert spike_of_means(1.0, D, 0.0, 10) < np.linalg.eigvalsh(total)[-1]
+
+
+@pytest.mark.parametrize("n_rows", [[400] * 2, [400] * 60, [8000, 100], [8000] * 5 + [100, 200]])
+def test_noise_between_means_is_that_of_the_clients_with_few_rows(n_rows):
+    """It is exceeded in few cases."""
+    rng, n, t = np.random.default_rng(0), np.array(n_rows, dtype=float), 5.0
+    found = []
+    for _ in range(200):
+        means = t / n[:, None] * rng.standard_normal((len(n), D))
+        means -= n @ means / n.sum()
+        found.append(np.linalg.norm(np.sqrt(n)[:, None] * means, 2) ** 2)
+    stated = noise_of_means(t, D, n, 1e3)
+    assert 0.85 < stated / np.quantile(found, 0.95) < 1.2
+    # means that are longer than row_norm are shortened to it
+    R = 0.5 * t * math.sqrt(D) / n.max()
+    short = [R * g / np.linalg.norm(g) for g in rng.standard_normal((len(n), D))]
+    short -= n @ short / n.sum()
+    found = np.linalg.norm(np.sqrt(n)[:, None] * short, 2) ** 2
+    assert 1.1 < noise_of_means(t, D, n, R) / found < 1.7
+    assert noise_of_means(t, D, n[:1], 1e3) == 0.0
+
+
+@pytest.mark.parametrize("lean", [0.01, 0.2])
+def test_a_quarter_of_a_spike_is_left_across_the_mean_and_more_where_it_leans(lean):
+    u, g = np.eye(D)[:2]
+    m = u + lean * g  # the mean with noise, of which the product is taken off
+    values, V = np.linalg.eigh(-outer(u, g))
+    of_spike = values[-1] * np.outer(V[:, -1], V[:, -1])
+    across = np.eye(D) - np.outer(m, m) / (m @ m)
+    left = V[:, -1] @ across @ of_spike @ across @ V[:, -1]
+    assert_allclose(left_across(1.0, lean), left, rtol=0.1)
+
+
+@pytest.mark.parametrize("level", [1.0, 500.0])
+def test_a_private_centre_is_as_far_from_the_mean_as_is_stated_at_most(level):
+    """Far from the origin each round comes nearer, and the last one is not the end."""
+    mechanism, n = AnalyzeGauss(1.0, 1e-5, row_norm=5.0, center="private"), [5000, 2500]
+    X = np.random.default_rng(0).standard_normal((n[0], D)) + level
+    sites = [Subspace.empty(D)._replace(mean=np.full(D, level), n_samples=rows) for rows in n]
+    pca = SimpleNamespace(mean_=np.full(D, level), mechanism=mechanism)
+    terms = Terms(5.0, None, Costs(1.0, 1.0))
+    stated = _distances_of_means(pca, terms, sites, 0.0, 1)
+    for rows, distance in zip(n, stated, strict=True):
+        found = []
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            point, _ = PrivateCenter().found(X[:rows], mechanism, mechanism.budget(), rng)
+            found.append(np.linalg.norm(ClippedRows.of(X[:rows], point, 5.0).sum()) / rows)
+        assert distance > max(found)
+        assert distance / np.median(found) < 2.9
+
+
+@pytest.mark.parametrize(("trust", "sources", "few"), [("client", 3, 180), ("sum", 1, 104)])
+def test_variances_below_three_deviations_of_all_noise_are_raised_to_these(trust, sources, few):
+    """Few entries are 1.5, and are cut to 2, of which lengths there are 1, 1.4, 2, 2.8 and 4."""
+    X = np.zeros((4000, 3))
+    X[:few] = np.where(np.arange(few) % 2, 1.5, -1.5)[:, None]
+    rows = np.random.default_rng(0).permutation(X)
+    mechanism = ScalerNoise(1.0, 1e-5, trust=trust, bounds=(1.0, 4.0))
+    scaler = FederatedScaler(mechanism=mechanism, n_clients=3, random_state=0).fit(rows)
+    # half of the last round's .7 of the budget is for sums that 3 columns move by 2 sqrt(3)
+    std = 2 * math.sqrt(3) / (mu_of(1.0, 1e-5) * math.sqrt(0.7 / 2)) * math.sqrt(sources)
+    assert few / 4000 * 1.5**2 < 2**2 * 3 * std / 4000
+    known = scaler.var_ > 0  # where counts tell entries from noise
+    assert_allclose(scaler.var_[known].min(), 2**2 * 3 * std / 4000)
+
+
+# ------------------------------------------------------------------ what a fit makes of them
+
+
+def ratio_named(mechanism, summaries, terms, n_sources=1, n_calls=1):
+    """The largest eigenvalue over that of noise, of two digits."""
+    pca = FederatedPCA.from_subspaces(summaries, 1)
+    pca.set_params(mechanism=mechanism)
+    message = show_above_noise(pca, terms, n_sources, n_calls)
+    return float(re.search(r"noise alone, is ([\d.e-]+)\.", message)[1])
+
+
+def summary_of(square, mean, n, rank=1):
+    s = np.full(rank, math.sqrt(square))
+    return Subspace(np.eye(D)[:rank], s, mean, n, float(s @ s))
+
+
+@pytest.mark.parametrize(
+    ("kind", "off_diagonal"),
+    [(AnalyzeGauss, math.sqrt(0.5)), (ModSuLQ, 1.0), (StreamingModSuLQ, 1.0)],
+)
+@pytest.mark.parametrize("n_sources", [1, 4])
+@pytest.mark.parametrize("far", [0.0, 3.0])
+def test_a_warning_names_the_ratio_to_the_edge_of_the_releases_noise(
+    kind, off_diagonal, n_sources, far
+):
+    """Deviations are sqrt(2 / cost) R^2 of the second moment and 2 R / sqrt(cost) of the sum."""
+    R, n, costs = 5.0, 1000, Costs(0.02, 0.01)
+    w = off_diagonal * math.sqrt(2 / 0.02) * R**2 * math.sqrt(D * n_sources)
+    t = 2 * R / math.sqrt(0.01) * math.sqrt(n_sources)
+    x = far * t * (math.sqrt(D) + 2.3)
+    expected = x + w**2 / x if x > w else 2 * w
+    mean = np.zeros(D)
+    mean[1] = math.sqrt(far**2 + D * (t / n) ** 2)  # with its noise
+    mechanism = kind(1.0, 1e-5, R)
+    for share in (0.15, 0.6):
+        named = ratio_named(
+            mechanism, [summary_of(share * expected, mean, n)], Terms(R, None, costs), n_sources
+        )
+        assert_allclose(named, share, atol=0.006)
+
+
+@pytest.mark.parametrize("n_calls", [1, 2])
+def test_a_warning_counts_the_noise_between_means(n_calls):
+    """Of equal eigenvalues v of two releases 2 v are found, v more than one of them has."""
+    n, R, cost = 500, 1e3, 0.01
+    t = 2 * R / math.sqrt(cost)
+    of_means = (t * (math.sqrt(D) + 1)) ** 2 / n
+    v, m = 0.7 * of_means, np.zeros(D)
+    summaries = [summary_of(v, m, n, D)] * 2 if n_calls == 1 else [summary_of(2 * v, m, 2 * n, D)]
+    mechanism, terms = AnalyzeGauss(1.0, 1e-5, R), Terms(R, None, Costs(1e20, cost))
+    named = ratio_named(mechanism, summaries, terms, n_calls=n_calls)
+    assert_allclose(named, 2 * v / (v + of_means), atol=0.006)
+
+
+@pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+@pytest.mark.parametrize(("n_clients", "share"), [(10, 0.2), (1, 0.02)])
+def test_rows_about_a_far_mean_have_no_component_of_noise(n_clients, share):
+    """One mean of many clients, and one of which little is known: few of 8, not all of them."""
+    above = []
+    for seed in range(8):
+        X = np.random.default_rng(seed).normal(0.0, 0.05, (5000, D))
+        X[:, 0] += 8
+        mechanism = AnalyzeGauss(1.0, 1e-5, row_norm=10.0, mean_share=share)
+        model = FederatedPCA(2, mechanism=mechanism, n_clients=n_clients, random_state=seed)
+        above.append(model.fit(X).n_components_above_noise_)
+    assert sum(above) <= 2
