@@ -185,6 +185,19 @@ def test_a_warning_names_the_ratio_to_the_edge_of_the_releases_noise(
         assert_allclose(named, share, atol=0.006)
 
 
+def test_a_warning_counts_what_adds_up_along_a_mean_of_many():
+    """Half of each spike x is left along the mean, and noise beside it."""
+    R, n, costs = 5.0, 10**9, Costs(0.02, 0.01)
+    w = math.sqrt(1 / 0.02) * R**2 * math.sqrt(D)
+    x = 3 * 2 * R / math.sqrt(0.01) * (math.sqrt(D) + 2.3)
+    b, r = 4 / (3 * math.pi) * w, math.hypot(w, x) / 2
+    more = 10 * (math.hypot(b, x / 2) - b)
+    expected = 10 * b + more + 10 * r**2 / more
+    summaries = [summary_of(0.05 * expected, 3 * np.eye(D)[1], n)] * 10
+    named = ratio_named(AnalyzeGauss(1.0, 1e-5, R), summaries, Terms(R, None, costs))
+    assert_allclose(named, 0.5, atol=0.006)
+
+
 @pytest.mark.parametrize("n_calls", [1, 2])
 def test_a_warning_counts_the_noise_between_means(n_calls):
     """Of equal eigenvalues v of two releases 2 v are found, v more than one of them has."""
