@@ -283,21 +283,21 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     sites = [site.summary for site in pca._clients.values() if site.n_rows]
     summaries = [summary for summary in sites for _ in range(n_calls)]
     size = pca.mechanism._OFF_DIAGONAL * terms.product_std * shares
-    spike = of_means = along = 0.0
+    spike = of_means = of_spikes = 0.0
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
         n_rows = np.array([s.n_samples / n_calls for s in summaries])
         distances = _distances_of_means(pca, terms, sites, t, n_calls)
         spike = spike_of_mean(max(distances), t, d)
         of_all_means = spike_of_mean(float(np.mean(distances)), t, d)
-        along = spike_of_means(size, d, of_all_means, len(summaries))
+        of_spikes = spike_of_means(size, d, of_all_means, len(summaries))
         # and the means of clients differ by their noise
         of_means = noise_of_means(t, d, n_rows, terms.row_norm)
     spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in summaries]
     scatters = [float(s.scatter) / n_calls for s in summaries] if pca.mechanism._SYMMETRIC else None
     merged = pca.subspace_.singular_values.astype(np.float64) ** 2 - of_means
     noise = edge(size, d, spike)
-    above = count_above(merged, spectra, scatters, noise, d, along) if noise else len(merged)
+    above = count_above(merged, spectra, scatters, noise, d, of_spikes) if noise else len(merged)
     if spike and len(summaries) == 1 and "center" not in pca.mechanism.searches:
         found = pca.subspace_
         across = np.minimum(variances_across(found, found.mean - terms.origin(d)), merged)
@@ -308,7 +308,7 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
-    of_all = edge_of_sum(noise, spectra, d, along) + of_means
+    of_all = edge_of_sum(noise, spectra, d, of_spikes) + of_means
     message = noise_message(float(merged.max(initial=0.0)) + of_means, of_all, d)
     asked = isinstance(pca.n_components, Integral) and above < pca.n_components_
     if message is None and noise and asked and len(summaries) == 1:  # where the edge is exact

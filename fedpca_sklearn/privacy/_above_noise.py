@@ -94,13 +94,13 @@ def variances_across(summary: Subspace, direction: np.ndarray) -> np.ndarray:
     return np.sum(((across @ V.T) * summary.singular_values) ** 2, axis=1)
 
 
-def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, along: float = 0.0) -> float:
+def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, of_spikes: float = 0.0) -> float:
     """Largest eigenvalue of a sum of noise matrices that have lost their negative eigenvalues.
 
     ``largest`` is that of each before, ``spectra`` what is left of them. With K of mean b and
     variance v (of all d eigenvalues), as if they were free: K b + L - 2 b + 2 sqrt((K - 1) v),
     exact for projections. By simulation 2 to 25 % too large for K from 2 to 50, d from 10 to 100.
-    It is at least ``along``, that along a mean which all have: see `spike_of_means`.
+    It is at least ``of_spikes``, that along a mean which all have: see `spike_of_means`.
     """
     if len(spectra) == 1:
         return largest
@@ -109,7 +109,7 @@ def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, along: float 
     v = float(np.mean([values @ values / d for values in spectra]) - np.mean(np.square(means)))
     v = max(v, 0.0)  # rounding may leave less than nothing
     within = largest - 2 * b + 2 * math.sqrt((len(spectra) - 1) * v)
-    return max(len(spectra) * b + max(largest - b, within), along)
+    return max(len(spectra) * b + max(largest - b, within), of_spikes)
 
 
 def bulk(values: np.ndarray, n_above: int, d: int, scatter: float) -> float:
@@ -140,13 +140,13 @@ def count_above(
     scatters: list[float] | None,
     noise: float,
     d: int,
-    along: float = 0.0,
+    of_spikes: float = 0.0,
 ) -> int:
     """Eigenvalues of merged releases beyond the edge of noise; those before are taken off it.
 
     ``noise`` is the edge of each release, ``spectra`` are their eigenvalues and ``scatters`` their
     traces, None where singular values stand for them. With j components found, d - j are left to
-    the noise. ``along`` is that of `edge_of_sum`.
+    the noise. ``of_spikes`` is that of `edge_of_sum`.
     """
     for found, value in enumerate(merged[: d - 1]):
         lift = 0.0
@@ -155,7 +155,7 @@ def count_above(
             lift = float(np.mean([bulk(s, found, d, t) for s, t in pairs]))
         edge = noise * math.sqrt((d - found) / d)
         if len(spectra) > 1:
-            edge = _edge_of_rest(edge, lift, spectra, found, d, along)
+            edge = _edge_of_rest(edge, lift, spectra, found, d, of_spikes)
             lift *= len(spectra)
         if value <= fluctuating(edge, d - found, _ABOVE) + lift:
             return found
@@ -163,13 +163,13 @@ def count_above(
 
 
 def _edge_of_rest(
-    edge: float, lift: float, spectra: list[np.ndarray], found: int, d: int, along: float
+    edge: float, lift: float, spectra: list[np.ndarray], found: int, d: int, of_spikes: float
 ) -> float:
     """Edge of a sum of releases above their lifts, without the largest eigenvalues of each."""
     if all(len(values) == d for values in spectra):  # none was negative: noise as it was drawn
         return edge * math.sqrt(len(spectra))
     about = [np.pad(s[found:], (0, d - max(len(s), found))) - lift for s in spectra]
-    return edge_of_sum(edge, about, d - found, along)
+    return edge_of_sum(edge, about, d - found, of_spikes)
 
 
 def noise_message(found: float, noise: float, d: int) -> str | None:
