@@ -417,9 +417,10 @@ class Factors(NamedTuple):
         return cls(basis, fit, rest, _noise(rest), deviations(rest, QUARTILE, axis=0))
 
     def hardly_lower(self, before: Factors) -> bool:
-        """Whether most columns' deviations are not lower than with a factor less, but for noise.
+        """Whether the geometric mean of the columns' deviations is hardly lower than ``before``.
 
-        Those of columns without any do not count.
+        ``before`` has a factor less, which noise alone would lower a little, too. Columns without
+        a deviation do not count.
         """
         n, d = self.rest.shape
         noise_alone = (np.sqrt(n) + np.sqrt(d)) ** 2 / (n * d)  # share of its leading direction
