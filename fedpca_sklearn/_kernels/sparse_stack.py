@@ -18,17 +18,14 @@ from .linalg import (
     numerical_rank,
 )
 from .rows import entries_once
-from .sizes import MAX_EXACT_DIMENSION, row_slices, slices_of
+from .sizes import MAX_EXACT_DIMENSION, SMALL_DIMENSION, row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept
 from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
 from .too_large import too_large
 
-# Stored entries whose products with each other are formed at once. The triangle comes in stripes,
-# so that a part of it is there twice only. More of them take fewer products but read the rows more
-# often, and pay where rows have many entries.
+# Stored entries whose products with each other are formed at once.
 _STORED_AT_ONCE = 2**19
-_STRIPES, _LONG_ROWS, _MORE_STRIPES = 2, 50, 4
 # Products read long indices more slowly, and take as many bytes for them as for the entries.
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -178,7 +175,8 @@ class SparseBlock(Block):
     def _scatter_matrix(self) -> np.ndarray:
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""
         n_active, stored = len(self.active), max(1, -(-self.Y.nnz // self.m))
-        stripes = _MORE_STRIPES if stored > _LONG_ROWS else _STRIPES
+        # two stripes take three quarters of the products, but two more copies of the rows
+        stripes = 1 if n_active <= SMALL_DIMENSION else 2
         G = np.zeros((n_active, n_active), order="F")
         for rows in row_slices(self.m, stored, _STORED_AT_ONCE):
             Y = self.Y[rows] if rows.stop - rows.start < self.m else self.Y

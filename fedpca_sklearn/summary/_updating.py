@@ -161,7 +161,7 @@ def updated_by_block(
         if after is not None:
             return after
         few = few_of_all(n_certain, len(subspace._rows) + Y.shape[0])
-        if n_certain and few and type(Y) is np.ndarray:
+        if n_certain and few and not isinstance(Y, DeviceRows):
             return stacked_by_block(subspace, Y, w, n_certain)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_rank, svd_solver)

@@ -7,6 +7,7 @@ import copy
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from helpers import peak_bytes, sine_of_orthonormal, svd_of
 from hypothesis import given, settings
@@ -67,6 +68,24 @@ def test_few_rows_of_many_features_are_exact(n, d, dtype, form):
         pca = StreamingPCA(3).fit(form(X), sample_weight=w)
         assert_allclose(pca.singular_values_[:r], s[:r], rtol=tol)
         assert sine_of_orthonormal(pca.components_[:r], V[:r]) < tol
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_fewer_than_features_are_decomposed_when_something_is_read(form, monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((400, 700)) * (rng.random((400, 700)) < 0.1)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("rows are decomposed before anything is read")
+
+    with monkeypatch.context() as patched:
+        for library in (np.linalg, scipy.linalg):
+            for name in ("eigh", "svd", "qr"):
+                patched.setattr(library, name, refuse)
+        pca = StreamingPCA(40).partial_fit(form(X))
+    _, s, V = svd_of(X)
+    assert_allclose(pca.singular_values_, s[:40], rtol=1e-11)
+    assert sine_of_orthonormal(pca.components_, V[:40]) < 1e-9
 
 
 def in_few_columns(kind, rng):
