@@ -248,7 +248,7 @@ def _threads(X: Any, shards: list) -> AbstractContextManager[None]:
         return nullcontext()
     sizes = [at.stop - at.start if isinstance(at, slice) else len(at) for _, at in shards]
     d = X.shape[1]
-    return threads_for(d * max(*sizes, 16 * d), TINY_CALL)
+    return threads_for(d * max(*sizes, 16 * d), TINY_CALL if len(sizes) == 1 else 0)
 
 
 def shards_of(n: int, clients: Any, n_clients: int, least_rows: int = 1) -> list[tuple[Any, Any]]:

@@ -41,6 +41,7 @@ from ..streaming._blocks import State
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._directions import are_equilibrated
+from ..summary._exact import scatter_of_blocks
 from ..summary._merging import checked_with_namespace, tighter_fraction
 from ..summary._updating import updated
 from ._clients import label_order, rows_of
@@ -81,11 +82,7 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> tuple[np.ndarray, ...]
     """
     n, dtype = blocks.shape[1], blocks.dtype
     with np.errstate(all="ignore"):
-        shift = blocks[:, 0].astype(np.float64)
-        Z = np.empty_like(blocks)
-        np.subtract(blocks, shift[:, None], out=Z, casting="same_kind")
-        offset = Z.mean(axis=1, dtype=np.float64)
-        Z -= offset[:, None].astype(dtype)
+        Z, means = _about_their_means(blocks)
         column_scatter = np.einsum("cij,cij->cj", Z, Z, dtype=np.float64)
         G = (Z @ Z.transpose(0, 2, 1)).astype(np.float64, copy=False)
         certain = np.isfinite(column_scatter.sum(axis=1)) & np.isfinite(G).all(axis=(1, 2))
@@ -99,7 +96,17 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> tuple[np.ndarray, ...]
         certain &= _are_orthonormal(V, ORTHONORMALITY_TOL[dtype])
     negative = -V.min(axis=2) > V.max(axis=2)
     np.negative(V, out=V, where=negative[:, :, None])
-    return V, s, shift + offset, column_scatter, certain
+    return V, s, means, column_scatter, certain
+
+
+def _about_their_means(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of each block about their mean, and the means."""
+    shift = blocks[:, 0].astype(np.float64)
+    Z = np.empty_like(blocks)
+    np.subtract(blocks, shift[:, None], out=Z, casting="same_kind")
+    offset = Z.mean(axis=1, dtype=np.float64)
+    Z -= offset[:, None].astype(blocks.dtype)
+    return Z, shift + offset
 
 
 def _are_orthonormal(V: np.ndarray, tol: float) -> np.ndarray:
@@ -311,7 +318,9 @@ def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any,
         return sites
     d, kept = X.shape[1], clients.max_rank
     at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)
-    most, kept = min(d - 1, _FEW_ENTRIES // d, at_once), d if kept is None else kept
+    most, kept = min(_FEW_ENTRIES // d, at_once), d if kept is None else kept
+    if kept < d:
+        most = min(most, d - 1)
     by_size: dict[int, Shards] = {}
     for label, rows in shards:
         n = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
@@ -357,9 +366,20 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
 def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
 ) -> Iterator[tuple[Any, Site]]:
-    blocks = np.stack([X[rows] for _, rows in shards]).astype(float_dtype(X), copy=False)
-    V, s, means, squares, certain = summaries_of_blocks(blocks, kept)
-    n, scatter = blocks.shape[1], squares.sum(axis=1).tolist()
+    blocks, dtype = np.stack([X[rows] for _, rows in shards]), float_dtype(X)
+    n, d = blocks.shape[1:]
+    if n >= d:
+        with np.errstate(all="ignore"):
+            Z, means = _about_their_means(blocks.astype(np.float64))
+            found = scatter_of_blocks(Z, clients.n_certain or d, dtype)
+        for i, matrix in found.items():
+            squares = matrix.G.diagonal().copy()
+            moments = (None, None, means[i], float(n), float(squares.sum()), True)
+            summary = Subspace._trusted(*moments, column_scatter=squares, _leading=matrix)
+            yield shards[i][0], Site(clients, n, summary)
+        return
+    V, s, means, squares, certain = summaries_of_blocks(blocks.astype(dtype, copy=False), kept)
+    scatter = squares.sum(axis=1).tolist()
     for i in np.flatnonzero(certain).tolist():
         moments = (V[i], s[i], means[i], float(n), scatter[i], True)
         summary = Subspace._trusted(*moments, column_scatter=squares[i])

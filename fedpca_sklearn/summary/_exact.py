@@ -17,6 +17,7 @@ from .._kernels.linalg import (
     largest_rounded,
     leading_of_factor,
     least_leading,
+    norm_of_scatter,
     pairs_by_lanczos,
     right_singular,
     rounding_of_scatter,
@@ -476,3 +477,26 @@ def added(
         if not whole.judge(n_certain, known, energy, 0.0, np.dtype(np.float64)):
             return None
     return whole
+
+
+def scatter_of_blocks(Z: np.ndarray, n_certain: int, dtype: np.dtype) -> dict[int, ScatterMatrix]:
+    """Those of blocks of centred rows, by the position of the block; others are not certain.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (c, n, d), float64
+    n_certain : int
+        Number of leading directions that must be certain.
+    dtype : dtype
+        Of the directions.
+    """
+    (_, n, d), double = Z.shape, np.dtype(np.float64)
+    products = Z.transpose(0, 2, 1) @ Z
+    usual = np.isfinite(products).all(axis=(1, 2))
+    gone = n * d * float(np.finfo(double).tiny)
+    found = {}
+    for i in np.flatnonzero(usual).tolist():
+        matrix = ScatterMatrix(products[i].T, np.zeros(d), double, double)
+        if matrix.judge(n_certain, _NOTHING_KNOWN, norm_of_scatter(matrix.G), gone, double):
+            found[i] = replace(matrix, dtype=dtype)
+    return found

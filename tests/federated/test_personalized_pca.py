@@ -152,8 +152,10 @@ def test_calls_chunks_and_a_pipeline_give_the_same():
     chunks = pytest.importorskip("dask.array").from_array(X, chunks=(SIZES, (12,)))
     lazy = PersonalizedPCA(2, 2).fit(chunks)
     assert lazy.clients_ == [0, 1, 2, 3]
-    assert_allclose(lazy.local_components_[1], pca.local_components_["b"], atol=1e-9)
-    assert_allclose(lazy.transform(chunks).compute(), pca.transform(X), atol=1e-9)
+    # up to where the rounds end
+    assert_allclose(lazy.local_components_[1], pca.local_components_["b"], atol=1e-8)
+    atol = 1e-8 * np.linalg.norm(X, axis=1).max()
+    assert_allclose(lazy.transform(chunks).compute(), pca.transform(X), atol=atol)
     with pytest.raises(ValueError, match="clients cannot be given when X is a dask"):
         lazy.transform(chunks, clients=SITES)
 

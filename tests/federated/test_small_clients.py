@@ -76,9 +76,10 @@ def test_together_as_one_by_one(d, merge, dtype, estimator, by_themselves):
     X, labels = clients_of([1, 20, 3, 2, 20, 70, 20, 4, 3, 9], d, dtype=dtype)
     few = FederatedPCA(3, merge=merge, estimator=estimator).fit(X, clients=labels)
     alone = set(by_themselves)
-    assert {0, 5} <= alone  # one row, and many
+    assert 0 in alone  # one row
+    assert (5 in alone) or d < 300  # many entries
     if d == 50 and dtype == np.float64:
-        assert alone == {0, 5}
+        assert alone == ({0} if estimator is None else {0, 5})  # who cuts needs directions
     each = one_by_one(few).fit(X, clients=labels)
     assert_same(few, each, tol)
     for label in few.clients_:
@@ -98,13 +99,14 @@ def test_together_as_one_by_one(d, merge, dtype, estimator, by_themselves):
     assert {3, 4} <= set(by_themselves)
 
 
-def test_clients_of_which_too_little_is_certain_have_their_own_calls(by_themselves):
-    X, labels = clients_of([5, 5, 5, 5], 9, dtype=np.float32)
-    X[labels == 1] *= 1e-25  # squares underflow
+@pytest.mark.parametrize(("size", "alone"), [(5, {1, 2, 3}), (30, {2, 3})])
+def test_clients_of_which_too_little_is_certain_have_their_own_calls(size, alone, by_themselves):
+    X, labels = clients_of([size] * 4, 9, dtype=np.float32)
+    X[labels == 1] *= 1e-25  # squares underflow in float32
     X[np.flatnonzero(labels == 2)[3:]] = X[labels == 2][0]  # of lower rank
     X[labels == 3] = 0.0
     few = FederatedPCA(3).fit(X, clients=labels)
-    assert set(by_themselves) == {1, 2, 3}
+    assert set(by_themselves) == alone
     each = one_by_one(few).fit(X, clients=labels)
     assert_allclose(few.singular_values_, each.singular_values_, rtol=1e-5)
     assert subspace_distance(few.components_, each.components_) <= 1e-3
