@@ -11,6 +11,7 @@ from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -24,6 +25,7 @@ from .._base.adjusting import (
 from .._base.batches import count_rows, float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
 from .._kernels.linalg import sign_vectors
+from .._kernels.scatter import dense
 from .._kernels.sizes import (
     SMALL_DIMENSION,
     auto_oversampling,
@@ -246,7 +248,8 @@ def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -
     seeds = check_random_state(pca.random_state).randint(2**31 - 1, size=len(seen) + len(unseen))
     of_new = dict(zip([label for label, _ in unseen], seeds[len(seen) :], strict=True))
     small = {}
-    at_once = weight is None and isinstance(X, np.ndarray) and not has_callbacks(pca)
+    in_memory = isinstance(X, np.ndarray) or sp.issparse(X)
+    at_once = weight is None and in_memory and not has_callbacks(pca)
     if unseen and at_once and isinstance(work, Summarised):
         small = small_sites(work, X, unseen)
     others = [shard for shard in shards if shard[0] not in small] if small else shards
@@ -308,7 +311,9 @@ def _rank_of_clients(pca: Any, d: int) -> int | float | None:
 
 
 def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any, Site]:
-    """Sites of the new clients with few dense rows, as `fit_site` makes them one by one.
+    """Sites of the new clients with few rows, as `fit_site` makes them one by one.
+
+    Sparse rows are copied into dense blocks.
 
     Left out is a client whose directions are not certain to the digits of `StreamingPCA`, or whose
     rows are not finite: `fit_site` finds them in another way, or says what is wrong.
@@ -366,7 +371,7 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
 def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
 ) -> Iterator[tuple[Any, Site]]:
-    blocks, dtype = np.stack([X[rows] for _, rows in shards]), float_dtype(X)
+    blocks, dtype = np.stack([dense(X[rows]) for _, rows in shards]), float_dtype(X)
     n, d = blocks.shape[1:]
     if n >= d:
         with np.errstate(all="ignore"):

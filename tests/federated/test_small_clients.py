@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -97,6 +98,18 @@ def test_together_as_one_by_one(d, merge, dtype, estimator, by_themselves):
     by_themselves.clear()
     assert_same(few.partial_fit(more, clients=new), each.partial_fit(more, clients=new), tol)
     assert {3, 4} <= set(by_themselves)
+
+
+@pytest.mark.parametrize(("sizes", "d"), [([1, 20, 3, 40, 20], 30), ([2, 8, 5], 900)])
+def test_sparse_rows_together_are_as_dense_ones(sizes, d, by_themselves):
+    X, labels = clients_of(sizes, d)
+    X[np.random.default_rng(2).random(X.shape) < 0.5] = 0.0
+    few = FederatedPCA(3).fit(sp.csr_array(X), clients=labels)
+    assert set(by_themselves) == {i for i, size in enumerate(sizes) if size == 1}
+    assert_same(few, FederatedPCA(3).fit(X, clients=labels), 1e-12)
+    X[0, 0] = np.inf
+    with pytest.raises(ValueError, match=f"Client {labels[0]}: .*infinity"):
+        few.fit(sp.csr_array(X), clients=labels)
 
 
 @pytest.mark.parametrize(("size", "alone"), [(5, {1, 2, 3}), (30, {2, 3})])
