@@ -319,6 +319,8 @@ class DenseBlock(Block):
         if self.n_rows < self.d or choose_rank is not None:  # unknown is how many matter
             count = 0
         tried = precisions(self.Y, self.V.dtype, count, self.V, self.s) if solver != "qr" else []
+        if self.n_rows <= max_rank:  # the last of all directions is hardly certain in float32
+            tried = tried[-1:]
         for precision in tried:
             forced = solver == "gram" and precision.dtype == np.float64
             if self.n_rows >= self.d:

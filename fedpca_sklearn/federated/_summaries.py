@@ -24,7 +24,7 @@ from .._base.adjusting import (
 )
 from .._base.batches import count_rows, float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
-from .._kernels.linalg import sign_vectors
+from .._kernels.linalg import sign_vectors, two_sum
 from .._kernels.scatter import dense
 from .._kernels.sizes import (
     SMALL_DIMENSION,
@@ -69,7 +69,7 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> tuple[np.ndarray, ...]
 
     Parameters
     ----------
-    blocks : ndarray of shape (c, n, d), float32 or float64
+    blocks : ndarray of shape (c, n, d), float64
         Of at least two rows and more columns.
     most : int
         Bound on the directions kept, at least 1.
@@ -78,37 +78,37 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> tuple[np.ndarray, ...]
     -------
     components, singular_values : ndarray
         ``min(most, n - 1)`` directions of each block, as centring takes one.
-    means, column_scatter : ndarray of shape (c, d)
+    means, lows, column_scatter : ndarray of shape (c, d)
+        A mean is the sum of the first two.
     certain : ndarray of shape (c,), bool
         Where it is not true, nothing holds.
     """
     n, dtype = blocks.shape[1], blocks.dtype
     with np.errstate(all="ignore"):
-        Z, means = _about_their_means(blocks)
-        column_scatter = np.einsum("cij,cij->cj", Z, Z, dtype=np.float64)
-        G = (Z @ Z.transpose(0, 2, 1)).astype(np.float64, copy=False)
+        Z, means, lows = _about_their_means(blocks)
+        column_scatter = np.einsum("cij,cij->cj", Z, Z)
+        G = Z @ Z.transpose(0, 2, 1)
         certain = np.isfinite(column_scatter.sum(axis=1)) & np.isfinite(G).all(axis=(1, 2))
         G[~certain] = 0.0
         lam, U = np.linalg.eigh(G)
         lam, U = lam[:, :0:-1][:, :most], U[:, :, :0:-1][:, :, :most]
         certain &= lam[:, -1] > n * np.finfo(dtype).eps * lam[:, 0]
         s = np.sqrt(lam)
-        W = np.ascontiguousarray((U / s[:, None]).transpose(0, 2, 1), dtype=dtype)
+        W = np.ascontiguousarray((U / s[:, None]).transpose(0, 2, 1))
         V = W @ Z
         certain &= _are_orthonormal(V, ORTHONORMALITY_TOL[dtype])
     negative = -V.min(axis=2) > V.max(axis=2)
     np.negative(V, out=V, where=negative[:, :, None])
-    return V, s, means, column_scatter, certain
+    return V, s, means, lows, column_scatter, certain
 
 
-def _about_their_means(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of each block about their mean, and the means."""
-    shift = blocks[:, 0].astype(np.float64)
-    Z = np.empty_like(blocks)
-    np.subtract(blocks, shift[:, None], out=Z, casting="same_kind")
-    offset = Z.mean(axis=1, dtype=np.float64)
-    Z -= offset[:, None].astype(blocks.dtype)
-    return Z, shift + offset
+def _about_their_means(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows of each block about their mean, and the means in two parts."""
+    shift = blocks[:, 0]
+    Z = blocks - shift[:, None]
+    offset = Z.mean(axis=1)
+    Z -= offset[:, None]
+    return Z, *two_sum(shift, offset)
 
 
 def _are_orthonormal(V: np.ndarray, tol: float) -> np.ndarray:
@@ -371,23 +371,25 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
 def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
 ) -> Iterator[tuple[Any, Site]]:
-    blocks, dtype = np.stack([dense(X[rows]) for _, rows in shards]), float_dtype(X)
+    blocks = np.stack([dense(X[rows]) for _, rows in shards]).astype(np.float64, copy=False)
+    dtype = float_dtype(X)
     n, d = blocks.shape[1:]
     if n >= d:
         with np.errstate(all="ignore"):
-            Z, means = _about_their_means(blocks.astype(np.float64))
+            Z, means, lows = _about_their_means(blocks)
             found = scatter_of_blocks(Z, clients.n_certain or d, dtype)
         for i, matrix in found.items():
             squares = matrix.G.diagonal().copy()
             moments = (None, None, means[i], float(n), float(squares.sum()), True)
-            summary = Subspace._trusted(*moments, column_scatter=squares, _leading=matrix)
+            known = {"column_scatter": squares, "_mean_low": lows[i]}
+            summary = Subspace._trusted(*moments, **known, _leading=matrix)
             yield shards[i][0], Site(clients, n, summary)
         return
-    V, s, means, squares, certain = summaries_of_blocks(blocks.astype(dtype, copy=False), kept)
-    scatter = squares.sum(axis=1).tolist()
+    V, s, means, lows, squares, certain = summaries_of_blocks(blocks, kept)
+    V, scatter = V.astype(dtype, copy=False), squares.sum(axis=1).tolist()
     for i in np.flatnonzero(certain).tolist():
         moments = (V[i], s[i], means[i], float(n), scatter[i], True)
-        summary = Subspace._trusted(*moments, column_scatter=squares[i])
+        summary = Subspace._trusted(*moments, column_scatter=squares[i], _mean_low=lows[i])
         yield shards[i][0], Site(clients, n, summary)
 
 
