@@ -327,10 +327,10 @@ class ScatterMatrix(Moments):
         count = min(n_certain, len(used))
         if not count:
             return False
-        near = None  # of float64 all are as good; float32 is told its next precision by these
+        near = None
         if before.pairs is not None and len(before.pairs[1]) == count:
             near = before.pairs[0][:, used].T
-        if deflation is None and (near is not None or self.dtype == np.float64):
+        if deflation is None:
             with threads_for(16 * len(used) ** 2):
                 known, most = least_leading(self._within(), count, self.certainty.least, near)
             before = before._replace(known=known, n_known=count)
@@ -342,12 +342,21 @@ class ScatterMatrix(Moments):
         lam, W = self._pairs
         deflation = None if deflation is None else deflation[:, used]
         rounded = largest_rounded(lam[:count], W[:, :count], precision, deflation)
-        pairs = None
-        if self.dtype != np.float64:
-            pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
-        before = before._replace(known=float(lam[count - 1]), n_known=count, pairs=pairs)
+        before = before._replace(known=float(lam[count - 1]), n_known=count)
         self.certainty = before.with_products(min(largest, rounded), lost, precision)
         return self.is_certain
+
+    def known_with_pairs(self) -> Certainty:
+        """What is certain, with the pairs by which the next rows' precision is chosen.
+
+        Those of an earlier look, or of one now.
+        """
+        count = min(self.certainty.n_known, len(self._columns))
+        if self.certainty.pairs is not None or not count:
+            return self.certainty
+        lam, W = self._pairs
+        pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
+        return self.certainty._replace(pairs=pairs)
 
     @property
     def is_certain(self) -> bool:

@@ -387,10 +387,13 @@ def _sum_of_scatters(
         return None
     total, corrections = pooled_moments(subspaces)
     others = [s._rows for s, part in zip(subspaces, parts, strict=True) if part not in matrices]
-    n_certain = max(part.certainty.n_certain for part in matrices)
-    if is_integer(n_components):
-        n_certain = int(n_components)
-    whole = added(matrices, np.concatenate([*others, corrections]), total._dtype, n_certain)
+    of_part = max(part.certainty.n_certain for part in matrices)
+    n_certain = int(n_components) if is_integer(n_components) else of_part
+    more = np.concatenate([*others, corrections])
+    whole = added(matrices, more, total._dtype, n_certain)
+    rounded = whole is None and any(part.precision == np.float32 for part in matrices)
+    if rounded and of_part < n_certain:  # the parts' other directions are no better than the sum's
+        whole = added(matrices, more, total._dtype, of_part)
     return None if whole is None else total._replace(_leading=whole)
 
 

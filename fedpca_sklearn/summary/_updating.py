@@ -213,7 +213,8 @@ def _with_scatter_matrix(
         return None
     V, s = np.zeros((0, d)), np.zeros(0)
     if isinstance(past, ScatterMatrix):
-        before = past.certainty
+        of_float64 = past.dtype == _FLOAT64  # of which all precisions are as good
+        before = past.certainty if of_float64 else past.known_with_pairs()
         V, s = before.pairs or (V, s)
     else:
         V, s = subspace.components, subspace.singular_values

@@ -207,9 +207,20 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, ask
     monkeypatch.setattr(stack, "_sample_of", lambda *a: None)  # it would have said so
     steep = make_power_law(N, D, alpha=2.5, random_state=0).astype(np.float32)
     pca = StreamingPCA(R).fit(steep)
+    assert_allclose(pca.singular_values_, svd_of(steep)[1][:R], rtol=1e-6)
     assert asked == [60, R, R]
     assert not solved
-    assert_allclose(pca.singular_values_, svd_of(steep)[1][:R], rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_sites_that_are_only_summed_up_solve_for_no_directions(alpha, asked):
+    rows = make_power_law(6000, 200, alpha=alpha, random_state=0)
+    s = svd_of(rows)[1][:5]
+    for dtype in (np.float64, np.float32):
+        asked.clear()
+        pca = FederatedPCA(5, n_clients=20).fit(rows.astype(dtype))
+        assert_allclose(pca.singular_values_, s, rtol=1e-5)
+        assert len(asked) <= 2, dtype
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])
