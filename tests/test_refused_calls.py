@@ -64,6 +64,7 @@ VALUES = {
         SPIKED
     ),
     "lost": np.where(np.arange(12) == 4, nan, SPIKED),
+    **{"sp": sp, "NOON": np.array(["2020-01-01T12:00"], dtype="datetime64[s]")},
     "texts": lambda: iter([{"text": ["a", "b"], "n": [1, 2]}]),
 }
 # Call | words of the error
@@ -123,6 +124,11 @@ SubspaceMonitor(StreamingPCA(3)).predict(rows); SubspaceMonitor.from_estimator(S
 SubspaceMonitor(StreamingPCA(3), contamination=0.0).partial_fit(rows) | 'contamination'
 SubspaceMonitor(PCA(3)).partial_fit | partial_fit
 StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
+StreamingPCA(2).partial_fit(sp.coo_array(rows[0])) | 2D input, got input with shape (12,)
+StreamingPCA(2).fit(rows).transform(np.array(3.0)); pca.score(np.array(3.0)) | 2D array
+StreamingPCA(2, half_life="1h").fit(rows[:0], times=NOON[:0]) | 0 sample(s)
+StreamingPCA(2, half_life="1h").fit(None, times=NOON) | got <class 'NoneType'>
+PAST(2, half_life="1h").fit(np.array(3.0), times=NOON) | at least 1 dimension
 StreamingPCA(12, partial_out=[0]).partial_fit(rows[:2]) | n_components=12 must be at most 11
 GROUSE(2).fit(rows).score(rows, sample_weight=np.zeros(600)) | sample_weight must have a positive
 SubspaceMonitor(StreamingPCA(3)).fit(lost); SubspaceMonitor(StreamingPCA(3)).partial_fit(lost) |\

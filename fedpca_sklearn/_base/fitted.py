@@ -396,7 +396,7 @@ def of_one_state(method: Callable) -> Callable:
     def on_view(self, *args, **kwargs):
         view = self._published()
         d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
-        rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) else 0
+        rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) and X.ndim else 0
         # one BLAS thread for an array of rows, or a matrix of the columns, of some entries
         with threads_for(d * rows, TINY_ROWS):
             return _called(method, view, args, kwargs)

@@ -123,7 +123,7 @@ def take(pca: Any, X: Any, sample_weight: Any, times: Any, state: State | None) 
     """
     in_order = not is_dask(X) or pca.rank_rule is not None or pca.forgetting == "blocks"
     by = _take_rows if in_order else _merge_chunks
-    if times is None:
+    if times is None or not len(times):  # of no rows it is told what is wrong with them
         return by(pca, X, sample_weight, state)
     weight = check_weight(sample_weight, len(times))
     n_rows = count_rows(times, weight) + (0 if state is None else state.n_rows)
@@ -296,7 +296,7 @@ def is_few(pca: Any, X: Any) -> bool:
     Sparse rows go there in a small dense copy, which takes less time than a block of their own.
     """
     if sp.issparse(X):
-        m, d = X.shape
+        m, d = X.shape if X.ndim == 2 else (0, 0)
         small = d <= MAX_EXACT_DIMENSION and m * d < _ENTRIES_OF_COPY
         return small and d > 0 and 0 < m < _few(pca, d)
     if not hasattr(X, "__len__"):

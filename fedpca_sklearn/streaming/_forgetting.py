@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
 from .._base.sources import is_stream
 from .._kernels.sizes import slices_of
@@ -95,7 +96,7 @@ def times_of_rows(half_life: Any, times: Any, X: Any) -> np.ndarray | None:
             f"half_life={half_life!r} needs times, one for each row, got None. Estimators that fit "
             "this one do not hand them on: give a number of rows there."
         )
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    n = X.shape[0] if getattr(X, "shape", ()) else _num_samples(X)
     if not is_integer(n):
         raise ValueError(
             "times need a known number of rows, which X, of Dask's, does not tell; "
