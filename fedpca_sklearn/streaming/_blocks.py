@@ -368,6 +368,9 @@ class Stream(NamedTuple):
         state, buffer, unchecked = self
         if unchecked and sp.issparse(X) and X.shape[:1] <= (unchecked,):
             X = X.toarray() if X.shape[1:] == buffer.rows.shape[1:] else X
+        elif unchecked and type(X) is np.ndarray and X.dtype.kind in "biu":
+            few = X.shape[:1] <= (unchecked,) and buffer.dtype == np.float64
+            X = X.astype(np.float64) if few else X
         if not unchecked or buffer is None or not buffer.takes(X, times, unchecked):
             return None
         return Stream(state, buffer.with_rows(X, times), unchecked)

@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from fedpca_sklearn import EnergyBounds, StreamingPCA
+from fedpca_sklearn.streaming import _streaming_pca
 
 CODES = """
 StreamingPCA(3)
@@ -285,6 +286,20 @@ def test_a_row_is_the_same_in_any_form_also_in_one_buffer(model):
         model.partial_fit(forms[i % 27 // 3](X[i : i + 1]) if i % 3 else buffer)
     buffer[:] = 1e9
     assert_same(model, expected, without=("feature_names_in_",))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, bool])
+def test_integers_wait_as_their_floats_without_a_check_of_their_own(dtype, monkeypatch):
+    X = (20 * np.abs(rows(90)) > 60).astype(dtype)
+    expected = StreamingPCA(3).fit(X[:5].astype(float))
+    model = StreamingPCA(3).fit(X[:5].astype(float)).partial_fit(X[5:10])
+    monkeypatch.setattr(_streaming_pca, "with_few", None)  # which validates rows
+    for i in range(10, 90, 2):
+        model.partial_fit(X[i : i + 2])
+    assert_same(model, expected.partial_fit(X[5:].astype(float)))
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="X has 3 features, but StreamingPCA is expecting 8"):
+        model.partial_fit(X[:1, :3])
 
 
 def test_a_row_beside_a_huge_mean_is_refused_in_its_own_call():
