@@ -185,7 +185,9 @@ def fit_over(carrier: Carrier, estimator: Any, wanted: Wanted, secure: shared.Se
     if getattr(estimator, "mechanism", None) is not None:
         check_trust(estimator.mechanism, secure)
     sites = wanted.sites(carrier, estimator, secure)
-    fitted = sites.until_nobody_is_lost(lambda: shared.fit_estimator(clone(estimator), sites))
+    fitted = sites.until_nobody_is_lost(
+        lambda: shared.fit_estimator(shared.started(clone(estimator)), sites)
+    )
     if not hasattr(fitted, "n_batches_"):  # those of batches are noted one by one
         fitted.clients_ = list(sites.names.values())
     shared.note_sites(fitted, sites)
@@ -204,7 +206,9 @@ def partial_fit_over(carrier: Carrier, estimator: Any, batch: int | None, wanted
         )
     check_integer("batch", number, 0)
     sites = wanted.sites(carrier, kept)
-    if fitted_before:
+    if not fitted_before:
+        shared.started(kept)
+    else:
         names = getattr(kept, "feature_names_in_", None)
         columns = None if names is None else tuple(names.tolist())
         sites.expect(number_of_features=kept.n_features_in_, columns=columns)

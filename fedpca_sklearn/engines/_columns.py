@@ -221,7 +221,7 @@ class ColumnRounds(shared.Rounds):
         if query is kernels.part_of:
             shape = len(self.keys), len(self.landmarks)
             return "kernel_part", {"part": shape}, (self.keys, self.landmarks)
-        return "times_columns", {"products": query.shape}, (self.keys, query.V)
+        return "times_columns", query.shapes, (self.keys, query.V)
 
     def _energies(self, calls: list) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Weighted values of the sites' kernels along the common vectors; offsets stay there."""

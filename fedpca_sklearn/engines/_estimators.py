@@ -21,11 +21,12 @@ from .._base.batches import count_rows
 from .._kernels.linalg import r_factor
 from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
-from .._validation.checks import check_at_most_features
 from .._validation.containers import check_names
 from ..communication import CommunicationLog, Federation
+from ..federated import FederatedScaler
+from ..federated._clients import ClientsTransformer
 from ..rounds._power_method import moments_by_sum
-from ..rounds._queries import Moments, parted, shaped
+from ..rounds._queries import Moments, parted
 from ..summary import Subspace
 from ..summary._triangle import Triangle
 from ._messages import Answer
@@ -127,6 +128,13 @@ def partial_fit_estimator(estimator: Any, sites: Sites, batch: int) -> Any:
     raise _unknown(partial_fit_estimator, estimator)
 
 
+def started(estimator: Any) -> Any:
+    """An estimator that has seen no rows of clients."""
+    if isinstance(estimator, ClientsTransformer | FederatedScaler):
+        estimator._start()
+    return estimator
+
+
 class NoBatchError(RuntimeError):
     """No site has a batch of the number that was asked for: their streams have ended."""
 
@@ -193,8 +201,6 @@ def received(
 
     None may have a batch.
     """
-    if batch is None or not hasattr(estimator, "n_features_in_"):
-        estimator._start()
     if batch is None:
         found = sites.ask(kind, read)
     else:
@@ -287,7 +293,7 @@ def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
 
 
 def _totals(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    return parted(Moments.parts, Moments()(site, own))
+    return parted(Moments.shapes, Moments()(site, own))
 
 
 def task_of_bounds(by_column: bool = False, **task: Any) -> Task:
@@ -335,11 +341,9 @@ def work_of_second_moments(estimator: Any) -> Tasks:
     return {**tasks_of_moments(adjusts(estimator)), "second_moments": second}
 
 
-def mean_of_all(estimator: Any, sums: SecureSums) -> tuple[np.ndarray, float]:
-    """Begin a fit: mean and number of the rows of all sites."""
-    mean, count = moments_by_sum(Rounds(sums), [])
-    check_at_most_features(estimator.n_components, len(mean))
-    return mean, count
+def mean_of_all(sums: SecureSums) -> tuple[np.ndarray, float]:
+    """Mean and number of the rows of all sites."""
+    return moments_by_sum(Rounds(sums), [])
 
 
 def symmetric(above: np.ndarray, d: int) -> np.ndarray:
@@ -474,12 +478,12 @@ class Rounds(Federation):
         kind, shapes, arguments = self.asked(function)
         check = partial(self.check, function)
         found = self.sites.added(kind, shapes, arguments, check, self.log, broadcast)
-        self.n_rounds += 1
         return np.concatenate([*found.values()])
 
     def asked(self, query: Any) -> tuple[str, Shapes, tuple[Any, ...]]:
         """Kind of the question for a query, shapes of the answers, and what is sent."""
-        shapes = shaped(query.parts, query.shape, self.sites.n_features)
+        d = self.sites.n_features
+        shapes = {n: (d,) if shape == (None,) else shape for n, shape in query.shapes.items()}
         return query.kind, shapes, query.arguments
 
     def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:

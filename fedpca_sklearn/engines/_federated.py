@@ -16,20 +16,12 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from .._base.adjusting import (
-    adjusting_of,
-    adjusts,
-    certify,
-    n_certain_of_factor,
-    untruncated_model,
-    with_confounders,
-)
+from .._base import adjusting
 from .._kernels import linalg
 from .._kernels.certificates import N_PROBES, Certificate
 from .._kernels.row_moments import ColumnMoments, means_of_columns
 from .._kernels.sizes import kept_directions
 from .._kernels.tolerances import GRAM_ROUNDING
-from .._validation.checks import check_at_most_features
 from ..communication._federation import Message as Size
 from ..federated import (
     DistributedPCA,
@@ -43,9 +35,9 @@ from ..federated._distributed_pca import factor_message, local_message
 from ..federated._federated_scaler import local_moments
 from ..federated._local_fit import Site
 from ..federated._online_distributed_pca import local_eigenspace
+from ..federated._private import private_directions
 from ..federated._summaries import fit_site, work_of_clients
-from ..rounds._power_method import moments_by_sum
-from ..rounds._queries import parted, shaped
+from ..rounds._queries import Shapes, parted
 from ..summary import Subspace
 from ..summary._metric import merged
 from ..summary._projection_mean import ProjectionMean
@@ -122,20 +114,19 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
 
 def _kept(estimator: FederatedPCA, d: int) -> int | None:
     """Directions that a merge keeps; None where that is not known before."""
-    wanted = with_confounders(estimator, estimator._directions_needed())
-    return kept_directions(min(int(wanted), d), d) if isinstance(wanted, Integral) else None
+    wanted = adjusting.with_confounders(estimator, estimator._directions_needed())
+    return private_directions(wanted, d)
 
 
 def _with_summaries(estimator: Any, found: dict[str, tuple[Subspace, int]]) -> FederatedPCA:
     """Estimator that has merged what sites sent, each with what it had sent before."""
     seen, d = estimator._clients, next(iter(found.values()))[0].n_features
-    check_at_most_features(estimator.n_components, d)
     max_rank, made = _kept(estimator, d), {}
     for site, (summary, n_rows) in found.items():
         if site in seen:
             n_rows += seen[site].n_rows
             before = seen[site].summary._replace(site=None)  # the same site, not the same rows
-            summary = merged([before, summary], max_rank, adjusting_of(estimator, d))
+            summary = merged([before, summary], max_rank, adjusting.adjusting_of(estimator, d))
         made[site] = Site(None, n_rows, summary._replace(site=site))
     estimator._clients = {**seen, **made}
     estimator._merge_all()
@@ -164,8 +155,6 @@ def _(estimator: TruncatedDistributedPCA, secure: Secure = None) -> Tasks:
 def _(estimator: TruncatedDistributedPCA, sites: Sites) -> TruncatedDistributedPCA:
     found = sites.ask("summary", _cut_summary)
     sent = {site: summary for site, (summary, _) in found.items()}
-    check_at_most_features(estimator.n_components, sites.n_features)
-    estimator._start()
     estimator._show(sent, list(sent), sum(n_rows for _, n_rows in found.values()))
     return estimator
 
@@ -190,14 +179,14 @@ def refinement_tasks(estimator: FederatedPCA) -> Tasks:
         d = len(own.mean)
         check_mean(mean, d, True)
         check_basis(block, d, min(d, (_kept(estimator, d) or d) + N_PROBES))
-        return parted(_products_about(d), products_of(own, mean, block))
+        return parted(_shapes_of_products(block), products_of(own, mean, block))
 
     task = Task(products, n_rounds, fixed=0, reads=MOMENTS, grids=grids_of_sums)
     return {"products": task} if n_rounds else {}
 
 
-def _products_about(d: int) -> dict[str, int | None]:
-    return {"products": None, "rest": d, "scatter": 1, "count": 1}
+def _shapes_of_products(block: np.ndarray) -> Shapes:
+    return {"products": (block.size,), "rest": block.shape[1:], "scatter": (1,), "count": (1,)}
 
 
 def _multiply(
@@ -226,7 +215,7 @@ def _multiply(
         if not same:
             raise answer.refused("products of other rows than those of its summary")
 
-    shapes = shaped(_products_about(len(mean)), (block.size + len(mean) + 2,), None)
+    shapes = _shapes_of_products(block)
     found = sites.added("products", shapes, (mean, block), check, sites.log, block)
     return np.concatenate([*found.values()])
 
@@ -244,7 +233,7 @@ def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> Task
     if estimator.missing is not None:
         return missing_by_sums(estimator, secure.restarts)
     tasks, products = shared.work_of_second_moments(estimator), refinement_tasks(estimator)
-    if not products or adjusts(estimator):  # of few features, where no round is needed
+    if not products or adjusting.adjusts(estimator):  # of few features, where no round is needed
         return tasks
 
     def scatter(site, own, mean):
@@ -257,22 +246,28 @@ def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> Task
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     """Fit by secure sums of second moments."""
-    mean, count = shared.mean_of_all(estimator, sums)
-    if len(mean) > shared.MAX_FEATURES and most_rounds(estimator) and not adjusts(estimator):
+    mean, count = shared.mean_of_all(sums)
+    if (
+        len(mean) > shared.MAX_FEATURES
+        and most_rounds(estimator)
+        and not adjusting.adjusts(estimator)
+    ):
         return _refined(estimator, sums, mean, count)
     found = shared.triangle_about(estimator, sums, mean, count)
-    summary = subspace_of(found.triangle, sums.dtype, n_certain=n_certain_of_factor(estimator))
+    summary = subspace_of(
+        found.triangle, sums.dtype, n_certain=adjusting.n_certain_of_factor(estimator)
+    )
     fitted = _fitted(estimator, sums, summary)
     found.check(fitted)
-    certify(fitted, _certificate(fitted, found))
+    adjusting.certify(fitted, _certificate(fitted, found))
     return fitted
 
 
 def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> FederatedPCA:
     """The estimator with a summary of all sites."""
-    adjusting = {"scale": estimator.scale, "partial_out": estimator.partial_out}
+    how = {"scale": estimator.scale, "partial_out": estimator.partial_out}
     named = summary._named(sums.columns)
-    fitted = FederatedPCA.from_subspaces([named], estimator.n_components, **adjusting)
+    fitted = FederatedPCA.from_subspaces([named], estimator.n_components, **how)
     return fitted.set_params(**clone(estimator).get_params(deep=False))
 
 
@@ -283,7 +278,7 @@ def _certificate(fitted: FederatedPCA, found: shared.SummedTriangle) -> Certific
     scatter: e of the entries, and e of the deviations that they are divided by. Of effects of
     confounders nothing is said.
     """
-    model, off, rank = untruncated_model(fitted), found.off, fitted.n_components_
+    model, off, rank = adjusting.untruncated_model(fitted), found.off, fitted.n_components_
     if fitted.partial_out is not None:
         return Certificate(np.inf, np.tile([0.0, np.inf], (rank, 1)))
     if fitted.scale:
@@ -337,8 +332,7 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
     if estimator.missing is not None:
         return fit_missing(estimator, sites, batch)
     if isinstance(sites, SecureSums):
-        sums = shared.triangle_about(estimator, sites, *shared.mean_of_all(estimator, sites))
-        estimator._start()
+        sums = shared.triangle_about(estimator, sites, *shared.mean_of_all(sites))
         shared.know_columns(estimator, sites.columns)
         estimator._merge_step({"all sites": (sums.triangle, sums.triangle.n_rows, sites.dtype)})
         sums.check(estimator)
@@ -347,7 +341,6 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
         return None
     parts = [part for part, _, _ in found.values()]
     d = len(parts[0].mean)
-    check_at_most_features(estimator.n_components, d)
     log = sites.log if batch is None else estimator.communication_.copy()
     estimator._merge_step(found)
     estimator.communication_ = log  # all factors went to the server
@@ -417,7 +410,6 @@ def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> Fed
         )
     if isinstance(sites, SecureSums):
         found = {"all sites": _moments_of_sums(sites)}
-        estimator._start()
     elif not (found := shared.received(estimator, sites, "moments", _moments_received, batch)):
         return None
     estimator.n_features_in_ = sites.n_features
@@ -443,7 +435,7 @@ def _moments_received(answer: Answer) -> ColumnMoments:
 
 
 def _moments_of_sums(sums: SecureSums) -> ColumnMoments:
-    mean, _ = moments_by_sum(shared.Rounds(sums), [])
+    mean, _ = shared.mean_of_all(sums)
     shapes = {"scatter": mean.shape, "rest": mean.shape, "count": (1,)}
     found = sums.sum("squares", shapes, mean)
     (n,), rest = found["count"], found["rest"]
@@ -481,8 +473,6 @@ def _(estimator: OnlineDistributedPCA, secure: Secure = None) -> Tasks:
 
 @partial_fit_estimator.register
 def _(estimator: OnlineDistributedPCA, sites: Sites, batch: int) -> OnlineDistributedPCA | None:
-    if not hasattr(estimator, "components_"):
-        estimator._start()
     sites.expect(centring=estimator.center)
     take: Any = _take_sums if isinstance(sites, SecureSums) else _take_spaces
     log = estimator.communication_
@@ -502,7 +492,6 @@ def _take_spaces(estimator: OnlineDistributedPCA, sites: Any, batch: int) -> lis
     """Take the eigenspaces of a batch; the sites that have one."""
     found = sites.ask_batch("space", partial(_space, estimator._size), batch)
     if found:
-        check_at_most_features(estimator.n_components, sites.n_features)
         estimator._take_step(found, sites.dtype, partial(_measured, sites, batch, found))
     return list(found)
 
@@ -582,7 +571,6 @@ def _take_sums(estimator: OnlineDistributedPCA, sums: Any, batch: int) -> list[s
     if not (there := [*sums.begin_batch("bounds", batch)]):
         return there
     d, by_rows = sums.n_features, estimator.weighting == "rows"
-    check_at_most_features(estimator.n_components, d)
     total, (n,) = sums.sum("totals", {"sum": (d,), "count": (1,)}).values()
     about = total / n if estimator.center else np.zeros(d)
     shapes = {"projection": (d * (d + 1) // 2,), "share": (1,), "scatter": (d,)}

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from .._kernels.row_moments import means_of_columns
-from .._validation.checks import check_at_most_features
 from ..federated import ConditionalFill, FederatedPCA
 from ..federated import _conditional_fill as filling
 from ..federated._available_pairs import take_pairs
@@ -127,10 +126,8 @@ def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     Where a site is lost, the others go on: they were given a model of all, and take no other.
     """
     first = sites.ask("entries", _entries)
-    estimator._start()
     shared.know_columns(estimator, sites.columns)
     means, _ = filling.pooled_means([(means, counts) for means, counts, _ in first.values()])
-    check_at_most_features(estimator.n_components, len(means))
 
     def read_filled(answer: Answer) -> Site:
         summary, n_rows = shared.summary_and_rows(answer)
@@ -276,10 +273,9 @@ def _grids_of_filled(bounds: Bounds) -> Grids:
 # -------------------------------------------------------------------- secure sums at the server
 
 
-def _entries_of_all(estimator: Any, sums: SecureSums, pairs: bool) -> tuple[np.ndarray, Seen]:
+def _entries_of_all(sums: SecureSums, pairs: bool) -> tuple[np.ndarray, Seen]:
     """Means of the columns of all sites, and what is there of their rows."""
     d = sums.n_features
-    check_at_most_features(estimator.n_components, d)
     shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
     if pairs:
         shapes["together"] = (d * (d + 1) // 2,)
@@ -300,8 +296,7 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
             "anew: fit_sites does."
         )
     if isinstance(sites, SecureSums):
-        mean, seen = _entries_of_all(estimator, sites, fills)
-        estimator._start()
+        mean, seen = _entries_of_all(sites, fills)
         shared.know_columns(estimator, sites.columns)
         if fills:
             return _fill_by_sums(estimator, sites, mean, seen)
@@ -310,7 +305,6 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
         return _fit_by_filling(estimator, sites)
     elif not (found := shared.received(estimator, sites, "pairs", _pairs, batch)):
         return None
-    check_at_most_features(estimator.n_components, sites.n_features)
     estimator.communication_ = estimator.communication_.copy()
     take_pairs(estimator, found.items())
     return estimator

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .._validation.checks import check_at_most_features
 from ..communication._channel import exponent_of
 from ..communication._federation import message_of
 from ..federated import FederatedPCA, FederatedScaler
@@ -41,8 +40,6 @@ from ._sites import SecureSums, Sites
 
 # Deviations of the noise beyond which a message does not fit the public scale.
 DEVIATIONS = 64
-# The one part of answers in rounds, all of whose numbers have the noise of products.
-PRODUCTS: dict[str, int | None] = {"products": None}
 # What questions to a site with a mechanism read.
 CLIPPED = "rows: each is cut to the length that the mechanism's noise is made for"
 
@@ -220,7 +217,6 @@ def _summary_of_sums(estimator: FederatedPCA, sums: SecureSums, releases: Releas
     """Summary of all sites, of which each has released its second moment."""
     d = sums.n_features
     total, (count,) = sums.sum(Moments.kind, {"sum": (d,), "count": (1,)}).values()
-    check_at_most_features(estimator.n_components, d)
     above = sums.sum("second_moments", {"products": (d * (d + 1) // 2,)})["products"]
     terms, keep = releases.terms(d), releasing.private_directions(estimator._directions_needed(), d)
     M, n_rows = iter([symmetric(above, d)]), max(1, round(float(count)))
@@ -325,7 +321,6 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     if sites.secure and mechanism.trust == "sum":
         n_sources /= sites.secure.threshold
     found = mechanism._found(total, d, n_sources)
-    scaler._start()
     scaler.n_features_in_ = d
     scaler._show(list(sites.names.values()), [found])
     scaler.communication_ = sites.log

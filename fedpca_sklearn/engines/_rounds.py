@@ -10,11 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from .._kernels.row_moments import SiteMoments
-from .._validation.checks import check_at_most_features
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
@@ -22,7 +20,7 @@ from ..rounds._queries import Moments, Scatter, TimesScatter, Variances, message
 from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
-from ._private import PRODUCTS, Releases, private_rounds, shown
+from ._private import Releases, private_rounds, shown
 from ._questions import MOMENTS, RUN, RefusedError, Task, check_basis, check_mean
 from ._secure import Bounds, Grid, Grids, grids_of_sums
 from ._site_policy import Site
@@ -41,7 +39,7 @@ _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
 
 def answered(query: Any, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
     """What a site sends in answer to a query."""
-    return parted(query.parts, query(None, own))
+    return parted(query.shapes, query(None, own))
 
 
 def of_query(
@@ -183,14 +181,14 @@ class SiteRounds(shared.Rounds):
         if isinstance(function, Scatter):
             self.n_rows = total[-1]
         if isinstance(function, ExpectedScores) and self.sites.secure:
-            return function.message(parted(function.parts, total), self.n_rows)
+            return function.message(parted(function.shapes_of_sums, total), self.n_rows)
         return total
 
     def asked(self, query: Any) -> tuple[str, Shapes, tuple[Any, ...]]:
         """See `Rounds.asked`; sites make the message of expected scores unless sums are secure."""
         kind, shapes, arguments = super().asked(query)
-        if isinstance(query, ExpectedScores) and not self.sites.secure:
-            shapes = {"message": query.shape}
+        if isinstance(query, ExpectedScores) and self.sites.secure:
+            shapes = query.shapes_of_sums
         return kind, shapes, arguments
 
     def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
@@ -229,7 +227,7 @@ class PrivateRounds(SiteRounds):
             return self.all.moments()
         self.basis = V = function.V
         shape = (len(V) ** 2 + 1,) if isinstance(function, Variances) else V.shape
-        asked = {"kind": function.kind, "arguments": (V,), "shape": shape, "parts": PRODUCTS}
+        asked = {"kind": function.kind, "arguments": (V,), "shapes": {"products": shape}}
         total = super().sum(SimpleNamespace(**asked), clients, broadcast)
         self.n_products += isinstance(function, TimesScatter)
         return function.about_mean(self.all, total)
@@ -245,8 +243,6 @@ class PrivateRounds(SiteRounds):
 def _begun(estimator: Any, rounds: Any) -> tuple[np.ndarray, int]:
     """Mean to subtract, and number of rows, of a fit that begins."""
     mean, count = moments_by_sum(rounds, [])
-    check_at_most_features(estimator.n_components, len(mean))
-    estimator._start()
     estimator.communication_ = rounds.log
     return mean if estimator.center else np.zeros(len(mean)), max(1, round(count))
 
@@ -276,7 +272,7 @@ def _(estimator: FederatedPowerPCA, sites: Sites) -> FederatedPowerPCA:
     while fitted is None:
         rounds = PrivateRounds(sites, releases)
         try:
-            fitted = power_by_rounds(clone(estimator), rounds, start, n_done)
+            fitted = power_by_rounds(estimator, rounds, start, n_done)
         except SiteLostError:
             if sites.secure:
                 raise

@@ -24,12 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
-from flwr.supercore.primitives.asymmetric import (
-    bytes_to_private_key,
-    bytes_to_public_key,
-    sign_message,
-    verify_signature,
-)
+from flwr.supercore.primitives import asymmetric
 
 from ..communication._channel import check_room
 from ..communication._federation import Message as Size
@@ -525,7 +520,7 @@ def recovered(shares: Sequence[bytes]) -> bytes | None:
 
 def signature(secret: bytes, session: bytes, at: int) -> bytes:
     """What a site signs at its place in the list of keys."""
-    return sign_message(bytes_to_private_key(secret), _text(session, at))
+    return asymmetric.sign_message(asymmetric.bytes_to_private_key(secret), _text(session, at))
 
 
 def signers(
@@ -535,16 +530,17 @@ def signers(
 
     None unless all have, each with another one of the known keys.
     """
-    left, found = set(known), []
+    verified = asymmetric.verify_signature
+    left, found = {key: asymmetric.bytes_to_public_key(key) for key in known}, []
     for other, signed in enumerate(signatures):
         if other == at:
             found.append(b"")
             continue
         text = _text(session, other)
-        signing = (k for k in left if verify_signature(bytes_to_public_key(k), text, signed))
+        signing = (k for k, public in left.items() if verified(public, text, signed))
         if (signer := next(signing, None)) is None:
             return None
-        left.remove(signer)
+        del left[signer]
         found.append(signer)
     return found
 

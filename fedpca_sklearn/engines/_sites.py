@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from .._base.transformer import SubspaceTransformer
+from .._validation.checks import check_at_most_features
 from .._validation.containers import check_names, check_same_names, check_text, composed
 from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ..communication._federation import message_of
+from ..rounds._queries import Shapes
 from ._messages import Answer, BadMessageError, Carrier, Message, SiteLostError, numbered, shown
 from ._parameters import stated
 from ._secure import Bounds, Grid, SecureAggregation, bounds_in, grids_of
@@ -23,10 +26,9 @@ from ._secure import Bounds, Grid, SecureAggregation, bounds_in, grids_of
 # Largest mu^2 that a site can have spent, other than infinity.
 _LARGEST = 2.0**40
 
-# Shape by name of the arrays that are summed; None for a length that the server does not know.
-Shapes = Mapping[str, tuple[int | None, ...]]
-
 _LONGEST_NAME = 255
+# What sites have alike that share the columns.
+_COLUMNS = "number of features"
 
 
 class Sites:
@@ -43,6 +45,9 @@ class Sites:
         self.carrier, self.min_sites, self.timeout = carrier, min_sites, timeout
         self.stated = stated(estimator)  # in each question
         self.private = getattr(estimator, "mechanism", None) is not None
+        # components that are asked for, which are no more than columns
+        known = isinstance(estimator, SubspaceTransformer)
+        self.n_components = estimator.n_components if known else None
         self.log = CommunicationLog()
         self.own_columns = False  # whether each site has columns of its own
         self.common_keys: np.ndarray | None = None  # of rows that all of these have, once known
@@ -76,11 +81,11 @@ class Sites:
     @property
     def n_features(self) -> Any:
         """Columns of all sites, once they have told."""
-        return self._traits.get("number of features")
+        return self._traits.get(_COLUMNS)
 
     def expect(self, **traits: Any) -> None:
         """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
-        self._traits |= {trait.replace("_", " "): value for trait, value in traits.items()}
+        self._know({trait.replace("_", " "): value for trait, value in traits.items()})
 
     @property
     def dtype(self) -> np.dtype:
@@ -284,12 +289,19 @@ class Sites:
             if known | answer.traits == answer.traits | known:  # no trait is another one
                 groups[frozenset(answer.traits.items())] += 1
         for traits, _ in groups.most_common(1):
-            self._traits = known | dict(traits)
+            if traits:
+                self._know(dict(traits))
         for node, answer in answers.items():
             for trait, value in answer.traits.items():
                 if (expected := self._traits.get(trait, value)) != value:
                     self.leave_out(node, shown(_unlike(trait, value, expected)))
                     break
+
+    def _know(self, traits: dict[str, Any]) -> None:
+        """Note what all sites have alike: columns, of which no more components are asked for."""
+        self._traits = self._traits | traits
+        if not self.own_columns:
+            check_at_most_features(self.n_components, self._traits.get(_COLUMNS, math.inf))
 
     def leave_out(self, node: int, reason: str) -> None:
         """Leave a site out from here on."""
@@ -328,7 +340,7 @@ class SecureSums(Sites):
 
     def begin(self) -> None:
         """Begin a fit anew, with the bounds that all sites announce if it begins with these."""
-        super().begin()
+        self.begin_sums(())
         if (task := self.tasks.get("bounds")) is not None and not task.batches:
             self.announce("bounds")
 

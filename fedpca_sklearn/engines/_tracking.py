@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,11 +14,10 @@ from .._base.block_transformer import Stream
 from .._base.fitted import LEARNT, Learnt
 from .._kernels.row_moments import RowMoments, RowsAtHand, SiteMoments
 from .._kernels.too_large import check_squares
-from .._validation.checks import check_at_most_features
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
 from ..rounds import _batch_sums as sums
-from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances, parted, shaped
+from ..rounds._queries import Client, Moments, Query, TimesScatter, Variances, parted
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._stmiss import Filled, State, fill, residuals
@@ -138,13 +137,15 @@ def finds_thresholds(tracker: FederatedSubspaceTracker) -> bool:
 # -------------------------------------------------------------------- at a site
 
 
-def _parts_of(kind: str, d: int, query: Any) -> Mapping[str, int | None]:
-    """Parts of the answer to a question: one name has one grid of secure sums."""
-    parts: dict[str, dict[str, int | None]] = {
-        "observed": {"total": d, _ROWS: d + 1},
-        "sizes": {"logs": d, _ROWS: d, "level": 1, "squares": 1, "count": 1},
+def _shapes_of(kind: str, d: int, query: Any) -> Shapes:
+    """Shapes of the parts of an answer: one name has one grid of secure sums."""
+    one = dict.fromkeys(("level", "squares", "count"), (1,))
+    parts: dict[str, Shapes] = {
+        "observed": {"total": (d,), _ROWS: (d + 1,)},
+        "sizes": {"logs": (d,), _ROWS: (d,), **one},
+        "moments": {"sum": (d,), "count": (1,)},
     }
-    return parts.get(kind, query.parts)
+    return parts.get(kind, query.shapes)
 
 
 def filled_rows(
@@ -188,8 +189,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         return {BOUNDS: bounds.vector}
 
     def added(site, rows, kind, d):
-        parts = _parts_of(kind, d, Moments)
-        return parted(parts, Moments()(site, RowsAtHand(rows)))
+        return parted(_shapes_of(kind, d, Moments), Moments()(site, RowsAtHand(rows)))
 
     def observed(site, X, *, min_rows, min_rows_of_pattern=None):
         check_patterns(X, min_rows_of_pattern)
@@ -234,9 +234,9 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
                 return {"count": [float(found.counts.sum())]}
             if V is not None:
                 asked = query(V, about)
-                return parted(query.parts, asked(site, moments_of(rows[found.counts])))
+                return parted(asked.shapes, asked(site, moments_of(rows[found.counts])))
             own = rows[found.counts] if query is Moments else tracker._misfits(by, Y, found)
-            return parted(query.parts, query()(site, RowsAtHand(own)))
+            return parted(query.shapes, query()(site, RowsAtHand(own)))
 
         more = ("V", "about") if query in (TimesScatter, Variances) else ()
         return same(work, times, arguments=(*_MODELS, *more))
@@ -295,12 +295,6 @@ class BatchAtSites:
     def __len__(self) -> int:
         return self.shape[0]
 
-    @property
-    def clients(self) -> list[Client]:
-        """Sites that have rows, of which the server knows the number."""
-        rows = np.broadcast_to(0.0, (self.n_rows, self.shape[1]))
-        return [Client(site, rows) for site in self.sites]
-
 
 class BatchRounds(Rounds):
     """Rounds of sums about rows that are at the sites.
@@ -322,7 +316,7 @@ class BatchRounds(Rounds):
     def asked(self, query: Query) -> tuple[str, Shapes, tuple[Any, ...]]:
         """See `Rounds.asked`; what is sent are models, and fields."""
         kind, d = self.kinds.get(query.kind, query.kind), self.batch.shape[1]
-        shapes = shaped(_parts_of(kind, d, query), query.shape, d)
+        shapes = _shapes_of(kind, d, query)
         if isinstance(query, TimesScatter) and kind == "low_rank":
             return kind, shapes, (query.V, *self.models)
         return kind, shapes, (*self.models, *query.arguments[:2])  # a basis and a mean
@@ -380,7 +374,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
         def scales(columns: np.ndarray | None) -> sums.Scales:
             known = limits_sent(None if columns is None else sums.Limits(True, columns), d)
             rounds = BatchRounds(self, Y, {"moments": "sizes"}, (rows, known))
-            return sums.scales_by_sums(rounds, Y.clients, d)
+            return sums.scales_by_sums(rounds, [], d)
 
         limits, after = None, np.zeros(d)
         if self.robust and len(state.basis):
@@ -403,7 +397,7 @@ class TrackerOfSites(FederatedSubspaceTracker):
     ) -> tuple[Federation, list[Client]]:
         batch = Y if filled is None else filled
         models = (state.mean,) if what == "low_rank" else batch.models
-        return BatchRounds(self, batch, _KINDS.get(what, {}), models), batch.clients
+        return BatchRounds(self, batch, _KINDS.get(what, {}), models), []  # who are asked is known
 
 
 @partial_fit_estimator.register
@@ -419,10 +413,9 @@ def _(
     def take() -> tuple[Stream, list[str]] | None:
         if (Y := tracker.begin(batch)) is None:
             return None
-        check_at_most_features(estimator.n_components, d := sites.n_features)
         tracker.communication_ = estimator.communication_.copy()
         fixed = {name: getattr(estimator, name) for name in estimator._fixed}
-        none = RowBuffer(np.empty((0, d)), 1)
+        none = RowBuffer(np.empty((0, d := sites.n_features)), 1)
         before = known or Stream(fixed, tracker._start(d), none, 0, sites.dtype, 0)
         state, n = tracker._next_state(before.state, Y), before.n_rows  # type: ignore[arg-type]
         after = before._replace(state=state, buffer=none, n_rows=n + len(Y), n_before=n)

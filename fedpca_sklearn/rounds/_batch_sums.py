@@ -67,8 +67,7 @@ class Misfits(Query):
     """Sum of the rows, which are what `Misfit` is made from, and ten zeros."""
 
     kind = "misfits"
-    shape = (4 + _PROBES,)
-    parts = {"residual": 1, "square": 1, "rows": None}
+    shapes = {"residual": (1,), "square": (1,), "rows": (2 + _PROBES,)}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """Sums of squares, whose own squares may overflow."""
@@ -88,7 +87,11 @@ def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.
 
 
 def largest_eigenvalue(
-    federation: Federation, clients: Sequence[Client], rng: np.random.RandomState, n_rounds: int
+    federation: Federation,
+    clients: Sequence[Client],
+    d: int,
+    rng: np.random.RandomState,
+    n_rounds: int,
 ) -> tuple[float, float]:
     """Leading eigenvalue of the clients' scatter about the origin, and what noise may add to it.
 
@@ -100,10 +103,9 @@ def largest_eigenvalue(
     chi-squared variable, for q = 10 of 45 degrees of freedom. Integrated over it, the noise is
     above the margin in one look of 3e7 at most.
     """
-    d = clients[0].rows.shape[1]
     zero, start = np.zeros(d), linalg.random_basis(min(_PROBES, d), d, rng)
     U = power_method(federation, clients, zero, start, n_rounds).basis
-    sums, q = awaited_sum(federation, clients, Variances(U, zero)), len(U)
+    sums, q = awaited_sum(federation, clients, Variances(U, zero), U), len(U)
     inner, count = sums[:-2].reshape(q, q), float(sums[-1])
     scale = float(np.abs(inner).max()) or 1.0  # squares may vanish or overflow
     asymmetry = (inner - inner.T) / scale

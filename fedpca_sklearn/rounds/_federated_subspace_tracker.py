@@ -346,7 +346,7 @@ class FederatedSubspaceTracker(STMissTracker):
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
         rounds, clients = self._rounds_about("residuals", state, Y, filled)
-        return largest_eigenvalue(rounds, clients, rng, self.n_rounds)
+        return largest_eigenvalue(rounds, clients, Y.shape[1], rng, self.n_rounds)
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Algorithm 2 by rounds of sums, from the last subspace."""

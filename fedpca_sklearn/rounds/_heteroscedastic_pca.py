@@ -28,7 +28,7 @@ from ..federated._lack_of_fit import warn_of_weights
 from ..summary import Subspace
 from ..summary._projection_mean import rayleigh_ritz
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
-from ._queries import Client, Query, Scatter, TimesScatter, Variances
+from ._queries import Client, Query, Scatter, Shapes, TimesScatter, Variances
 
 # Smallest variance of a factor at the start, as a share of the noise.
 _LEAST = 1e-3
@@ -203,7 +203,7 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         ``pooled`` is the mean of all rows, or zero.
         """
         d = len(pooled)
-        scatter, n = awaited_sum(federation, clients, Scatter(pooled))
+        scatter, n = awaited_sum(federation, clients, Scatter(pooled), np.empty(0))
         unit = math.sqrt(max(float(scatter), 0.0) / max(float(n), 1.0) / d) or 1.0
 
         V = linalg.orthonormalised(rng.standard_normal((min(self.n_components, d, n_rows), d)))
@@ -260,7 +260,7 @@ def _first_factors(
     krylov = not federation.channel.loses_clients
     V = power_method(federation, clients, mean, V, ROUNDS, tol=_TOL, krylov=krylov).basis
     k, d = V.shape
-    sums = awaited_sum(federation, clients, Variances(V, mean))
+    sums = awaited_sum(federation, clients, Variances(V, mean), V)
     n = float(sums[-1]) if sums[-1] > 0 else 1.0  # noise of a channel
     inner, scatter = sums[:-2].reshape(k, k) / unit**2 / n, float(sums[-2]) / unit**2 / n
     values, Y = np.linalg.eigh((inner + inner.T) / 2)
@@ -272,7 +272,7 @@ def _along_factors(
     federation: Federation, clients: Sequence[Client], total: Subspace, V: np.ndarray
 ) -> Subspace:
     """Summary of all rows within a basis; a warning if a step of PCA leaves much less of them."""
-    W = awaited_sum(federation, clients, TimesScatter(V, total.mean, 1))
+    W = awaited_sum(federation, clients, TimesScatter(V, total.mean), V)
     scale = float(np.abs(W).max()) or 1.0
     beyond = W / scale - (W / scale @ V.T) @ V
     _, sizes, new = scipy.linalg.svd(beyond, full_matrices=False, check_finite=False)
@@ -308,21 +308,10 @@ class ExpectedScores(Query):
     kind = "scores"
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """That of a vector."""
+    def shapes(self) -> Shapes:
+        """Those of the `message`."""
         k, d = self.F.shape
-        return (k * (d + k) + 1,)
-
-    @property
-    def broadcast(self) -> np.ndarray:
-        """The factors; clients have the mean."""
-        return self.F
-
-    @property
-    def parts(self) -> dict[str, int | None]:  # type: ignore[override]
-        """Numbers in each of the `sums`."""
-        k, d = self.F.shape
-        return {"left": k * d, "right": k * k, "covariance": k * k, "logs": 1, "distances": 1}
+        return {"message": (k * (d + k) + 1,)}
 
     def keeping(
         self, label: Any, client: Client, turn: int, v: float | None
@@ -330,6 +319,13 @@ class ExpectedScores(Query):
         """Message, and the noise variance that stays with the client."""
         found, v = self.sums(client, v)
         return self.message(found, client.n_samples), v
+
+    @property
+    def shapes_of_sums(self) -> Shapes:
+        """Those of the `sums`, one after the other."""
+        k, d = self.F.shape
+        sizes = {"left": k * d, "right": k * k, "covariance": k * k, "logs": 1, "distances": 1}
+        return {name: (size,) for name, size in sizes.items()}
 
     def sums(self, own: RowMoments, v: float | None) -> tuple[dict[str, np.ndarray], float]:
         """What is summed, in the units of the rows, and the noise."""
@@ -416,14 +412,9 @@ class Weighted(Query):
         return f"weighted_{self.query.kind}"
 
     @property
-    def shape(self) -> tuple[int | None, ...]:
-        """That of the question."""
-        return self.query.shape
-
-    @property
-    def parts(self) -> Mapping[str, int | None]:  # type: ignore[override]
+    def shapes(self) -> Shapes:
         """Those of the question."""
-        return self.query.parts
+        return self.query.shapes
 
     @property
     def arguments(self) -> tuple[Any, ...]:

@@ -42,9 +42,8 @@ def awaited_sum(
 
     ``reply`` has the size of what the server answers, for the log.
     """
-    sent = query.broadcast if reply is None else reply
     for _ in range(_PATIENCE):
-        total = federation.sum(query, [(c.label, c, federation.n_rounds) for c in clients], sent)
+        total = federation.sum(query, [(c.label, c, federation.n_rounds) for c in clients], reply)
         if total is not None:
             return total
     raise ValueError(f"channel: no client took part in {_PATIENCE} rounds.")
@@ -172,7 +171,7 @@ def by_rayleigh_ritz(
 
     Count and scatter of the clients' rows are added to those of ``total``, which are of ``own``.
     """
-    sums = awaited_sum(federation, clients, Variances(V, total.mean))
+    sums = awaited_sum(federation, clients, Variances(V, total.mean), V)
     inner, (scatter, count) = sums[:-2].reshape(len(V), len(V)), sums[-2:]
     if own is not None:
         inner = inner + (V @ own.T) @ (own @ V.T)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -142,6 +142,8 @@ class Client(RowsAtHand):
         return cls(label, rows, weight)
 
 
+# Shapes of arrays by name; None is the number of columns.
+Shapes: TypeAlias = Mapping[str, tuple[int | None, ...]]
 # A client, with noise or without.
 AnyClient: TypeAlias = Client | PrivateClient
 
@@ -155,17 +157,13 @@ class Query(ABC):
     ----------
     kind : str
         Name of the question in messages over a network.
-    shape : tuple
-        Shape of the answer; None where it is not known to who asks.
-    broadcast : ndarray or None
-        What has to be sent anew to ask this, for the log.
-    parts : dict of str to int or None
-        How many numbers of the answer, one after the other, are of one kind and size: sums of rows,
-        products, their number; None: all others. Each is an array in messages over a network.
+    shapes : dict of str to tuple
+        Parts of the answer, one after the other, each of numbers of one kind and size: sums of
+        rows, products, their number. Each is an array in messages over a network. None stands for
+        the number of columns, which who asks may not know.
     """
 
-    kind: ClassVar[str]
-    parts: ClassVar[Mapping[str, int | None]]
+    kind: str
 
     def __call__(self, label: Any, client: PrivateClient | RowMoments, turn: int = 0) -> np.ndarray:
         """What a client answers in a round, with noise if it adds any."""
@@ -179,13 +177,8 @@ class Query(ABC):
 
     @property
     @abstractmethod
-    def shape(self) -> tuple[int | None, ...]:
-        """Shape of the answer."""
-
-    @property
-    def broadcast(self) -> np.ndarray | None:
-        """What has to be sent anew to ask this: nothing."""
-        return None
+    def shapes(self) -> Shapes:
+        """Shapes of the parts of the answer."""
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -206,8 +199,7 @@ class Moments(Query):
     """Sum and number of the rows."""
 
     kind = "moments"
-    shape = (None,)
-    parts = {"sum": None, "count": 1}
+    shapes = {"sum": (None,), "count": (1,)}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """Sum and number of rows."""
@@ -224,11 +216,6 @@ class OfBasis(Query):
 
     V: np.ndarray
     mean: np.ndarray
-
-    @property
-    def broadcast(self) -> np.ndarray:
-        """The basis; clients have the mean."""
-        return self.V
 
     def private(self, client: PrivateClient, rng: np.random.Generator) -> np.ndarray:
         """The same of the second moment, with noise, about the mean of all."""
@@ -250,12 +237,11 @@ class TimesScatter(OfBasis):
     steps: int = 1
 
     kind = "times_scatter"
-    parts = {"products": None}
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the basis."""
-        return self.V.shape
+    def shapes(self) -> Shapes:
+        """Products with each row of the basis."""
+        return {"products": self.V.shape}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """The product, or the basis after local steps, turned to the common one."""
@@ -286,12 +272,11 @@ class Variances(OfBasis):
     """Scatter matrix about a mean within a basis, the whole scatter, and the number of rows."""
 
     kind = "variances"
-    parts = {"scatter": None, "count": 1}
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """That of a vector."""
-        return (len(self.V) ** 2 + 2,)
+    def shapes(self) -> Shapes:
+        """The matrix within the basis and the whole scatter, and the number."""
+        return {"scatter": (len(self.V) ** 2 + 1,), "count": (1,)}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """Matrix, scatter and number, one after the other."""
@@ -324,35 +309,18 @@ class Scatter(Query):
     mean: np.ndarray
 
     kind = "scatter"
-    shape = (2,)
-    parts = {"scatter": 1, "count": 1}
-
-    @property
-    def broadcast(self) -> np.ndarray:
-        """Nothing that is counted: clients have the mean."""
-        return np.empty(0)
+    shapes = {"scatter": (1,), "count": (1,)}
 
     def local(self, own: RowMoments) -> np.ndarray:
         """Scatter and number."""
         return np.array([own.scatter_about(self.mean), own.n_samples])
 
 
-def parted(parts: Mapping[str, int | None], answer: np.ndarray) -> dict[str, np.ndarray]:
-    """Parts of an answer by name."""
-    known = sum(filter(None, parts.values()))
-    sizes = [len(answer) - known if n is None else n for n in parts.values()]
-    return dict(zip(parts, np.split(answer, np.cumsum(sizes)[:-1]), strict=True))
-
-
-def shaped(
-    parts: Mapping[str, int | None], shape: tuple[int | None, ...], d: int | None
-) -> dict[str, tuple[int | None, ...]]:
-    """Shapes of the parts of an answer by name; d columns, None where they are not known."""
-    if len(parts) == 1:
-        return dict.fromkeys(parts, shape)
-    known = sum(filter(None, parts.values()))
-    n = d if shape[0] is None else shape[0] - known
-    return {name: (n if m is None else m,) for name, m in parts.items()}
+def parted(shapes: Shapes, answer: np.ndarray) -> dict[str, np.ndarray]:
+    """Parts of an answer by name: the first has what is left of the others."""
+    sizes: list[Any] = [n for (n, *_) in shapes.values()][:0:-1]
+    ends = len(answer) - np.cumsum(sizes, dtype=np.intp)[::-1]
+    return dict(zip(shapes, np.split(answer, ends), strict=True))
 
 
 def _checked(answer: np.ndarray) -> np.ndarray:

@@ -274,12 +274,12 @@ def test_masked_numbers_are_as_many_as_the_others_send(tmp_path):
         private_fit(scaler, tmp_path, spoil=fewer)
 
 
-def test_more_components_than_columns_cost_no_budget_of_a_second_moment(tmp_path):
+def test_more_components_than_columns_cost_no_budget(tmp_path):
     with pytest.raises(ValueError, match="n_components=9"):
         private_fit(clone(SUMMARY).set_params(n_components=9), tmp_path, log=True)
     kinds = {line["kind"] for line in lines_of(tmp_path, "west")}
-    assert kinds >= {"bounds", "moments"}
-    assert "second_moments" not in kinds
+    assert "bounds" in kinds
+    assert not kinds & {"moments", "second_moments"}
 
 
 def test_variances_that_overflow_in_a_sum_leave_a_private_site_out(tmp_path):

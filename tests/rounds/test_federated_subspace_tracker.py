@@ -312,7 +312,7 @@ def test_the_eigenvalue_and_its_margin_are_those_of_lemma_4_2(noise, scale):
         state = np.random.RandomState(seed)
         federation = Federation(channel=GaussianChannel(noise), rng=state)
         clients = [Client(i, Z[i::3]) for i in range(3)]
-        value, margin = largest_eigenvalue(federation, clients, state, 20)
+        value, margin = largest_eigenvalue(federation, clients, d, state, 20)
         # noise alone is above its margin in one look of 3e7
         assert value - margin <= sigma[0] * (1 + 1e-12)
         if eps < 1 / 3:  # what the lemma assumes
@@ -336,7 +336,8 @@ def test_the_margin_is_by_the_asymmetry_of_what_arrives():
             return total + (np.append(S, [0, 0]) if total.shape == (102,) else 0), count
 
     state, clients = np.random.RandomState(0), [Client(0, rng.standard_normal((20, 12)))]
-    _, margin = largest_eigenvalue(Federation(channel=Skewed(), rng=state), clients, state, 20)
+    federation = Federation(channel=Skewed(), rng=state)
+    _, margin = largest_eigenvalue(federation, clients, 12, state, 20)
     s = np.sqrt(np.sum((S - S.T) ** 2) / 90 / 2)
     assert_allclose(margin, s * (np.sqrt(20) + 10), rtol=1e-9)
 
@@ -345,7 +346,9 @@ def test_the_eigenvalue_of_clients_that_take_part_stands_for_that_of_all():
     """Three clients have the same rows, and one is never there."""
     Z, state = np.random.default_rng(0).standard_normal((20, 12)), np.random.RandomState(0)
     federation = Federation(channel=PerfectChannel([[0, 0, 1]]), rng=state)
-    value, _ = largest_eigenvalue(federation, [Client(i, Z) for i in range(3)], state, 20)
+    value, _ = largest_eigenvalue(
+        federation, [Client(i, Z) for i in range(3)], Z.shape[1], state, 20
+    )
     assert_allclose(value, 3 * np.linalg.norm(Z, 2) ** 2, rtol=1e-6)
 
 
