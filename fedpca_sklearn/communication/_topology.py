@@ -208,14 +208,11 @@ def _expected(n: int) -> str:
 
 
 def _as_array(adjacency: Any) -> np.ndarray:
-    if not (hasattr(adjacency, "nodes") and hasattr(adjacency, "edges")):
-        dense = adjacency.toarray() if sp.issparse(adjacency) else adjacency
-        return np.asarray(dense, np.float64)
-    position = {node: i for i, node in enumerate(adjacency.nodes)}
-    A = np.zeros((len(position), len(position)))
-    for a, b, *_ in adjacency.edges:
-        A[position[a], position[b]] = 1
-    return A if getattr(adjacency, "is_directed", bool)() else np.maximum(A, A.T)
+    if hasattr(adjacency, "nodes") and hasattr(adjacency, "edges"):
+        from networkx import to_numpy_array  # which whoever has its graphs has
+
+        return to_numpy_array(adjacency, weight=None) > 0
+    return np.asarray(adjacency.toarray() if sp.issparse(adjacency) else adjacency, np.float64)
 
 
 # -------------------------------------------------------------------- without a server
