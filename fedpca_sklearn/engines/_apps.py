@@ -20,7 +20,7 @@ from . import _columns, _federated, _rounds, _tracking  # noqa: F401
 from . import _estimators as shared
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
 from ._parameters import FIRST_KINDS, check_same_estimator, stated
-from ._questions import MOMENTS, RUN, AskedRows, Question, RefusedError, Task, asked, asked_rows
+from ._questions import MOMENTS, RUN, AskedRows, RefusedError, Task, asked, asked_rows
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import SecureSums, Sites
 
@@ -109,9 +109,9 @@ class SiteApp:
         if kind in self._steps:
             sealed = self._steps[kind](message, context)
         elif kind in self._tasks:
-            task, question = self._tasks[kind], asked(message, context, self._tasks, self._restarts)
-            rows = self._rows(task, question, context)
-            found = rows.answer(task, who, question.arguments)
+            arguments, *of = asked(message, context, self._tasks, self._restarts)
+            rows = self._rows(self._tasks[kind], context, *of)
+            found = rows.answer(self._tasks[kind], who, arguments)
             context.state[RUN] |= {"dtype": rows.X.dtype.name, "columns": rows.columns or []}
             if self._sums is not None:
                 found = self._sums.sent(message, context, found)
@@ -121,17 +121,17 @@ class SiteApp:
         columns = {"columns": run["columns"]} if run["columns"] else {}
         return found, {"dtype": run["dtype"], **columns, **sealed}
 
-    def _rows(self, task: Task, question: Question, context: Context) -> AskedRows:
+    def _rows(self, task: Task, context: Context, batch: Any, keys: Any) -> AskedRows:
         """Rows that a question is about, or their moments: the same until a run or batch begins.
 
         A server that asks again whether rows have changed learns of no row that has.
         """
-        begun = context.state[RUN].get("run" if question.batch is None else "batch")
-        key = context.node_id, context.run_id, question.batch, begun
+        begun = context.state[RUN].get("run" if batch is None else "batch")
+        key = context.node_id, context.run_id, batch, begun
         if task.reads == MOMENTS and key in self._kept:
             return self._kept[key]
         public = list(context.run_config.values())
-        rows = asked_rows(self._load_rows(context.given), task, question, public)
+        rows = asked_rows(self._load_rows(context.given), task, batch, keys, public)
         rows.check_enough(self._policy.min_rows)
         if task.reads == MOMENTS and rows.keys is None and not rows.over:
             rows = replace(rows, X=SiteMoments.of(rows.X, rows.weight), weight=None)
@@ -211,7 +211,7 @@ def partial_fit_over(carrier: Carrier, estimator: Any, batch: int | None, wanted
     else:
         names = getattr(kept, "feature_names_in_", None)
         columns = None if names is None else tuple(names.tolist())
-        sites.expect(number_of_features=kept.n_features_in_, columns=columns)
+        sites.know({"number of features": kept.n_features_in_, "columns": columns})
     fitted = shared.partial_fit_estimator(kept, sites, int(number))
     if fitted is None:
         raise shared.NoBatchError(f"No site has batch {number}.")

@@ -471,9 +471,7 @@ class Rounds(Federation):
         super().__init__(log=sites.log if log is None else log)
         self.sites: Any = sites
 
-    def sum(
-        self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the answers of all sites to a query."""
         kind, shapes, arguments = self.asked(function)
         check = partial(self.check, function)

@@ -23,15 +23,9 @@ from .._kernels.row_moments import ColumnMoments, means_of_columns
 from .._kernels.sizes import kept_directions
 from .._kernels.tolerances import GRAM_ROUNDING
 from ..communication._federation import Message as Size
-from ..federated import (
-    DistributedPCA,
-    FederatedPCA,
-    FederatedScaler,
-    OnlineDistributedPCA,
-    TruncatedDistributedPCA,
-)
+from ..federated import DistributedPCA, FederatedPCA, FederatedScaler, OnlineDistributedPCA
 from ..federated._client_refinement import most_rounds, refine_as_asked
-from ..federated._distributed_pca import factor_message, local_message
+from ..federated._distributed_pca import TruncatedDistributedPCA, factor_message, local_message
 from ..federated._federated_scaler import local_moments
 from ..federated._local_fit import Site
 from ..federated._online_distributed_pca import local_eigenspace
@@ -100,7 +94,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
     if isinstance(sites, SecureSums):
         return _by_sums(estimator, sites)
     if hasattr(estimator, "subspace_"):
-        sites.expect(centring=estimator.subspace_.centered)
+        sites.know({"centring": estimator.subspace_.centered})
     if not (found := shared.received(estimator, sites, "summary", shared.summary_and_rows, batch)):
         return None
     fitted = _with_summaries(estimator, found)
@@ -473,7 +467,7 @@ def _(estimator: OnlineDistributedPCA, secure: Secure = None) -> Tasks:
 
 @partial_fit_estimator.register
 def _(estimator: OnlineDistributedPCA, sites: Sites, batch: int) -> OnlineDistributedPCA | None:
-    sites.expect(centring=estimator.center)
+    sites.know({"centring": estimator.center})
     take: Any = _take_sums if isinstance(sites, SecureSums) else _take_spaces
     log = estimator.communication_
 

@@ -159,9 +159,8 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
 
 def fits(shape: tuple[int | None, ...], lengths: tuple[int, ...]) -> bool:
     """Whether a shape, None where any length will do, has these lengths."""
-    if len(shape) != len(lengths):
-        return False
-    return all(m in (None, n) for m, n in zip(shape, lengths, strict=True))
+    same = len(shape) == len(lengths)
+    return same and all(m in (None, n) for m, n in zip(shape, lengths, strict=True))
 
 
 def shown(text: str, most: int = _SHOWN) -> str:

@@ -150,28 +150,10 @@ def taken_by(work: Callable) -> tuple[list[str], set[str]]:
     return by_place[2:], {p.name for p in taken if p.kind is p.KEYWORD_ONLY}
 
 
-class Question(NamedTuple):
-    """What a question is about.
-
-    Parameters
-    ----------
-    arguments : list of ndarray
-        What the work gets.
-    batch : int or None
-        Number of the batch.
-    keys : ndarray of shape (n, 32), uint8, or None
-        Hashed keys of the rows.
-    """
-
-    arguments: list[np.ndarray]
-    batch: int | None = None
-    keys: np.ndarray | None = None
-
-
 def asked(
-    message: Message, context: Context, tasks: dict[str, Task], restarts: int | None = None
-) -> Question:
-    """Read and count a question."""
+    message: Message, context: Context, tasks: dict[str, Task], restarts: int | None
+) -> tuple[list[np.ndarray], int | None, Any]:
+    """Read and count a question: arguments of the work, number of the batch, hashed keys."""
     kind, sent = message.kind, message.arrays
     task, batch, keys = tasks[kind], None, None
     if not task.batches:
@@ -201,7 +183,7 @@ def asked(
         digest = digest_of_arrays([arguments[place]])
         if context.state[RUN].setdefault(f"fixed argument {place}", digest) != digest:
             raise RefusedError(f"argument {place} must stay the same until the server begins anew")
-    return Question(arguments, batch, keys)
+    return arguments, batch, keys
 
 
 def count_question(
@@ -438,7 +420,7 @@ class AskedRows:
 
 
 def asked_rows(
-    loaded: Any, task: Task, question: Question, public: Iterable[Any] = ()
+    loaded: Any, task: Task, number: int | None, common: Any, public: Iterable[Any]
 ) -> AskedRows:
     """Rows that a question is about, of what ``load_rows`` returned.
 
@@ -447,25 +429,28 @@ def asked_rows(
     loaded : object
         Rows, `SiteRows`, or an iterable of either.
     task : Task
-    question : Question
+    number : int or None
+        Of the batch.
+    common : ndarray of shape (n, 32), uint8, or None
+        Hashed keys of the rows.
     public : iterable
         What the server knows, and what is therefore no salt.
     """
     checked = map(partial(_checked, task=task, public=public), _parts(loaded))
     parts = checked if task.batch_rows is None else _cut(checked, task.batch_rows)
-    if question.batch is not None or task.batch_rows is not None:
+    if number is not None or task.batch_rows is not None:
         part = None
         for i, part in enumerate(parts):
-            if i == (question.batch or 0):
+            if i == (number or 0):
                 return part
         if part is None:
             raise RefusedError("there are fewer rows than a batch has")
         return replace(part, over=True)
     rows = _stacked(list(parts))
-    if question.keys is None:
+    if common is None:
         return rows
     own: Any = rows.keys
-    return replace(rows, X=rows.X[own.positions(question.keys)], keys=None)
+    return replace(rows, X=rows.X[own.positions(common)], keys=None)
 
 
 def _parts(loaded: Any) -> Iterator[SiteRows]:

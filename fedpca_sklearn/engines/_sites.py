@@ -83,10 +83,6 @@ class Sites:
         """Columns of all sites, once they have told."""
         return self._traits.get(_COLUMNS)
 
-    def expect(self, **traits: Any) -> None:
-        """State what must be the same at all sites, as `Answer.agree` does, before any is asked."""
-        self._know({trait.replace("_", " "): value for trait, value in traits.items()})
-
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the rows of all sites."""
@@ -290,15 +286,18 @@ class Sites:
                 groups[frozenset(answer.traits.items())] += 1
         for traits, _ in groups.most_common(1):
             if traits:
-                self._know(dict(traits))
+                self.know(dict(traits))
         for node, answer in answers.items():
             for trait, value in answer.traits.items():
                 if (expected := self._traits.get(trait, value)) != value:
                     self.leave_out(node, shown(_unlike(trait, value, expected)))
                     break
 
-    def _know(self, traits: dict[str, Any]) -> None:
-        """Note what all sites have alike: columns, of which no more components are asked for."""
+    def know(self, traits: dict[str, Any]) -> None:
+        """Note what is the same at all sites, as `Answer.agree` names it, also before any is asked.
+
+        No more components are asked for than there are columns.
+        """
         self._traits = self._traits | traits
         if not self.own_columns:
             check_at_most_features(self.n_components, self._traits.get(_COLUMNS, math.inf))
