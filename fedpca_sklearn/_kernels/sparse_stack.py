@@ -10,13 +10,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyr
 from sklearn.utils.extmath import safe_sparse_dot
 
-from .linalg import (
-    block_krylov,
-    eigh_top,
-    flip_signs,
-    is_orthonormal,
-    numerical_rank,
-)
+from .linalg import block_krylov, eigh_top, flip_signs, is_orthonormal, numerical_rank
 from .rows import entries_once
 from .sizes import MAX_EXACT_DIMENSION, SMALL_DIMENSION, row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept

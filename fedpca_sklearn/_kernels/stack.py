@@ -38,13 +38,7 @@ from .linalg import (
     triangle,
 )
 from .rows import Centring
-from .scatter import (
-    add_rows,
-    dense,
-    leading_directions,
-    mean_in_two_parts,
-    row_scatter,
-)
+from .scatter import add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
 from .sizes import MOST_APART, columns_at_once, rows_of_qr, slices_of
 from .subspace_passes import DeviceRowsOfPasses, RowsOfPasses, leading_by_passes
 from .threads import computed_once, single_blas_thread, usable_threads

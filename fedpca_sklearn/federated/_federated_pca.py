@@ -12,66 +12,23 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from .._base.adjusting import (
-    ADJUSTING,
-    adjusted_attributes,
-    adjusts,
-    check_adjusting,
-    explained_variance_interval,
-    subspace_error_bound,
-    warn_of_another_cut,
-)
+from .._base import adjusting
 from .._base.fitted import LEARNT, Learnt, of_one_state
 from .._base.transformer import impute
 from .._kernels.too_large import largest_named
-from .._validation.checks import (
-    InstanceOf,
-    Interval,
-    allowed,
-    number_or_none,
-    with_parameters,
-)
+from .._validation.checks import InstanceOf, Interval, allowed, number_or_none, with_parameters
 from ..communication._federation import clients_named
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary._merging import check_subspaces
 from ..summary._updating import lacks_directions
+from . import _client_refinement as refinement
+from . import _merge as merging
+from . import _private as private
+from . import _summaries
 from ._available_pairs import MissingStrategy, check_missing, from_pairs, ridge_of
-from ._client_refinement import (
-    check_refinement,
-    never_exceeds,
-    products_of_clients,
-    refine,
-    refine_as_asked,
-    warn_of_cut,
-)
 from ._clients import StreamingClientsTransformer
 from ._local_fit import DeferredMerge, goes_on, partial_fit
-from ._merge import (
-    LastMerge,
-    MergeStrategy,
-    SubspaceMerge,
-    check_merge,
-    merged_clients,
-    refuse_noise,
-    show_findings,
-)
-from ._private import (
-    ABOVE_NOISE,
-    check_mechanism,
-    check_same_trust,
-    privacy_spent,
-    release_of_clients,
-)
-from ._summaries import (
-    Summarised,
-    deferred_merge,
-    estimators,
-    from_subspaces,
-    remove,
-    summaries,
-    take_summaries,
-)
 
 
 @with_parameters
@@ -160,12 +117,12 @@ class FederatedPCA(StreamingClientsTransformer):
 
     n_components: int | float | str | None = allowed(
         *StreamingPCA._parameter_constraints["n_components"],
-        StrOptions({ABOVE_NOISE}),
+        StrOptions({private.ABOVE_NOISE}),
         default=None,
     )
     _: KW_ONLY
     estimator: Any = allowed(HasMethods(["fit"]), None, default=None)
-    merge: Any = allowed(InstanceOf(MergeStrategy), None, default=None)
+    merge: Any = allowed(InstanceOf(merging.MergeStrategy), None, default=None)
     mechanism: Any = allowed(
         InstanceOf(SecondMomentMechanism, "base.SecondMomentMechanism"), None, default=None
     )
@@ -177,22 +134,22 @@ class FederatedPCA(StreamingClientsTransformer):
     n_clients: int = 2
     n_jobs: int | None = None
     random_state: Any = allowed("random_state", default=None)
-    scale: bool = allowed(*ADJUSTING["scale"], default=False)
-    partial_out: Any = allowed(*ADJUSTING["partial_out"], default=None)
+    scale: bool = allowed(*adjusting.ADJUSTING["scale"], default=False)
+    partial_out: Any = allowed(*adjusting.ADJUSTING["partial_out"], default=None)
 
     # what else can be done with clients, and read of the fit
-    from_subspaces = classmethod(from_subspaces)
+    from_subspaces = classmethod(_summaries.from_subspaces)
     from_pairs = classmethod(from_pairs)
-    remove = remove
+    remove = _summaries.remove
     partial_fit = available_if(goes_on)(partial_fit)
-    refine = refine
+    refine = refinement.refine
     impute = available_if(attrgetter("_takes_missing"))(of_one_state(impute))
-    _ridge, _never_exceeds = ridge_of, never_exceeds
-    scale_, confounders_, confounder_effects_ = adjusted_attributes()
-    subspace_error_bound_ = property(subspace_error_bound)
-    explained_variance_interval_ = property(explained_variance_interval)
-    privacy_spent_ = property(privacy_spent)
-    summaries_, estimators_ = property(summaries), property(estimators)
+    _ridge, _never_exceeds = ridge_of, refinement.never_exceeds
+    scale_, confounders_, confounder_effects_ = adjusting.adjusted_attributes()
+    subspace_error_bound_ = property(adjusting.subspace_error_bound)
+    explained_variance_interval_ = property(adjusting.explained_variance_interval)
+    privacy_spent_ = property(private.privacy_spent)
+    summaries_, estimators_ = property(_summaries.summaries), property(_summaries.estimators)
 
     @property
     def _takes_missing(self) -> bool:
@@ -202,17 +159,17 @@ class FederatedPCA(StreamingClientsTransformer):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_missing(self)
-        if self.mechanism is not None or self.n_components == ABOVE_NOISE:
-            check_mechanism(self)
+        if self.mechanism is not None or self.n_components == private.ABOVE_NOISE:
+            private.check_mechanism(self)
         if self.n_refinements or self.tol is not None:
-            check_refinement(self)
-        check_adjusting(self)
-        check_merge(self)
+            refinement.check_refinement(self)
+        adjusting.check_adjusting(self)
+        merging.check_merge(self)
 
     def _reset(self) -> None:
         # in order of appearance, so that a tree keeps its shape when clients join
         self._clients: dict[Any, Any] = {}
-        self._last_merge: LastMerge | None = None
+        self._last_merge: merging.LastMerge | None = None
         self._trust: str | None = None
         self.n_refinements_ = 0
         self._missing_of_fit = self.missing and type(self.missing).__name__
@@ -226,16 +183,18 @@ class FederatedPCA(StreamingClientsTransformer):
         if self.missing is not None:
             return self.missing._take(self, X, weight, shards)
         if self.mechanism is not None or self._trust is not None:
-            check_same_trust(self)
+            private.check_same_trust(self)
         if self.mechanism is not None:
-            return release_of_clients(self, X, weight, shards, method == "fit")
-        labels = take_summaries(self, X, weight, shards, method)
+            return private.release_of_clients(self, X, weight, shards, method == "fit")
+        labels = _summaries.take_summaries(self, X, weight, shards, method)
         if self._lacks_directions:
-            warn_of_cut(self)
-        if isinstance(self.estimator, StreamingPCA) and not adjusts(self.estimator):
-            warn_of_another_cut(self)
+            refinement.warn_of_cut(self)
+        if isinstance(self.estimator, StreamingPCA) and not adjusting.adjusts(self.estimator):
+            adjusting.warn_of_another_cut(self)
         if method == "fit" and (self.n_refinements or self.tol is not None):
-            refine_as_asked(self, lambda: products_of_clients(self, X, weight, shards))
+            refinement.refine_as_asked(
+                self, lambda: refinement.products_of_clients(self, X, weight, shards)
+            )
         return labels
 
     @property
@@ -255,32 +214,32 @@ class FederatedPCA(StreamingClientsTransformer):
         whole = [site.summary for site in sites]
         # made here of the same columns, so that they need no check
         all_summarised = all(
-            isinstance(s.estimator, Summarised) and not s.summary.sites for s in sites
+            isinstance(s.estimator, _summaries.Summarised) and not s.summary.sites for s in sites
         )
         if not all_summarised:
             whole = check_subspaces(whole)
-        above = self.n_components == ABOVE_NOISE  # of all, once they are known
-        refuse_noise(self, whole, counted=isinstance(self.n_components, str) and not above)
-        strategy = SubspaceMerge() if self.merge is None else clone(self.merge)
+        above = self.n_components == private.ABOVE_NOISE  # of all, once they are known
+        merging.refuse_noise(self, whole, counted=isinstance(self.n_components, str) and not above)
+        strategy = merging.SubspaceMerge() if self.merge is None else clone(self.merge)
         n_rows = sum([site.n_rows for site in sites])
         sums = self._trust == "sum"  # whose rounds are in the log
-        last = LastMerge(self._last_merge, None if sums else self.communication_)
+        last = merging.LastMerge(self._last_merge, None if sums else self.communication_)
         simple = all_summarised and type(self) is FederatedPCA
-        deferred = deferred_merge(self, strategy, whole, n_rows, simple)
+        deferred = _summaries.deferred_merge(self, strategy, whole, n_rows, simple)
         if deferred is not None:
             last.record(whole)
             self.__dict__[LEARNT] = Learnt(deferred)
         else:
             with largest_named(partial(clients_named, self._clients), whole):
-                subspace = merged_clients(self, strategy, whole, last)
+                subspace = merging.merged_clients(self, strategy, whole, last)
                 self._set_fitted(subspace, None if above else self.n_components, n_rows)
         self._last_merge = last.done()
-        show_findings(self, strategy)
+        merging.show_findings(self, strategy)
         self.n_refinements_ = 0
 
     def _compute(self, merge: DeferredMerge) -> dict[str, Any]:
         whole = [client.summary for client in merge.clients.values()]
-        subspace = merged_clients(self, merge.strategy, whole, LastMerge())
+        subspace = merging.merged_clients(self, merge.strategy, whole, merging.LastMerge())
         return self._attributes(subspace, self.n_components, merge.n_rows)
 
     def _settle(self) -> None:

@@ -25,18 +25,8 @@ from .._validation.checks import (
     with_parameters,
 )
 from ..communication._federation import Message
-from ..summary import Subspace
+from ..summary import Subspace, _merging
 from ..summary._directions import MERGE_METHODS
-from ..summary._merging import (
-    check_subspaces,
-    directions_between,
-    merged_parts,
-    merged_rows,
-    names_of_parts,
-    pooled_moments,
-    threads_of_merge,
-    weighted,
-)
 from ..summary._metric import equilibrated, merged
 from ..summary._projection_mean import factor_along
 from ..summary._updating import was_truncated
@@ -174,14 +164,14 @@ class MergeStrategy(Strategy):
             Summary of all rows.
         """
         self.validate()
-        subspaces = check_subspaces(subspaces)
+        subspaces = _merging.check_subspaces(subspaces)
         check_n_components(n_components, fraction=True)
         check_n_components(between, fraction=True, name="between")
         n_components, between = plain_integer(n_components), plain_integer(between)
         if between is None:
             between = self.directions_kept(subspaces, n_components)
-        named = largest_named(partial(names_of_parts, subspaces), subspaces)
-        with named, threads_of_merge(subspaces):
+        named = largest_named(partial(_merging.names_of_parts, subspaces), subspaces)
+        with named, _merging.threads_of_merge(subspaces):
             return merge_in_rounds(self, subspaces, n_components, between, record=record)
 
     @abstractmethod
@@ -224,7 +214,7 @@ def moments_and_factor(parts: Sequence[Subspace]) -> tuple[Subspace, Callable]:
 
     It returns a factor of the scatter matrix of all rows along V.
     """
-    total, corrections = pooled_moments(parts)
+    total, corrections = _merging.pooled_moments(parts)
     return total, lambda V: np.concatenate([factor_along(parts, V), corrections @ V.T])
 
 
@@ -323,7 +313,7 @@ class SubspaceMerge(MergeStrategy):
         """
         if self.truncate:
             return self._cut_to(n_components)
-        return directions_between(subspaces, n_components)
+        return _merging.directions_between(subspaces, n_components)
 
     def _cut_to(self, n_components: int | float | None) -> int | None:
         why = "a share of the variance that every node cuts again would not be reached."
@@ -333,7 +323,8 @@ class SubspaceMerge(MergeStrategy):
         if self.truncate and n_components is None:
             n_components = kept
         if self.forgetting_factor < 1:
-            parts = weighted(parts, self.forgetting_factor ** np.arange(len(parts) - 1.0, -1, -1))
+            ages = np.arange(len(parts) - 1.0, -1, -1)
+            parts = _merging.weighted(parts, self.forgetting_factor**ages)
             parts = [part for part in parts if part.n_samples > 0]
         if self.center == "site":
             if not parts[0].centered:
@@ -341,9 +332,9 @@ class SubspaceMerge(MergeStrategy):
                     'center="site" needs summaries about their means, got centered=False.'
                 )
             # moved to the mean of all: a merge then has nothing between them
-            total, _ = pooled_moments(parts)
+            total, _ = _merging.pooled_moments(parts)
             parts = [part._replace(mean=total.mean) for part in parts]
-        return merged_parts(parts, n_components, self.method)
+        return _merging.merged_parts(parts, n_components, self.method)
 
 
 # -------------------------------------------------------------------- rounds
@@ -444,7 +435,7 @@ def merge_in_rounds(
         ]
 
     def node(group: list[Subspace], n_components: int | float | None) -> Subspace:
-        return merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))
+        return _merging.merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))
 
     def inner_node(group: list[Subspace]) -> Subspace:
         """The merge of a group, from which nothing is cut if nothing was cut from its parts."""

@@ -16,24 +16,12 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import (
-    adjusting_of,
-    adjusts,
-    warn_of_another_cut,
-    with_confounders,
-)
+from .._base.adjusting import adjusting_of, adjusts, warn_of_another_cut, with_confounders
 from .._base.batches import count_rows, float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
+from .._kernels import sizes
 from .._kernels.linalg import sign_vectors, two_sum
 from .._kernels.scatter import dense
-from .._kernels.sizes import (
-    SMALL_DIMENSION,
-    auto_oversampling,
-    block_size,
-    exact_dimension,
-    row_slices,
-    slices_of,
-)
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from .._validation.arrays import NAMESPACE
@@ -46,17 +34,8 @@ from ..summary._directions import are_equilibrated
 from ..summary._exact import scatter_of_blocks
 from ..summary._merging import checked_with_namespace, tighter_fraction
 from ..summary._updating import updated
+from . import _local_fit as local
 from ._clients import label_order, rows_of
-from ._local_fit import (
-    DeferredMerge,
-    Site,
-    WaitingSite,
-    after_few,
-    fit_estimator,
-    labels_of_sites,
-    rows_of_summary,
-    with_label_as_site,
-)
 from ._merge import MergeStrategy
 
 
@@ -160,15 +139,15 @@ class Summarised:
             return _stream(self.n_certain + int(beyond), "auto")
         return _stream(n_components, beyond)
 
-    def start(self, X: Any) -> Site:
+    def start(self, X: Any) -> local.Site:
         """A client before its first rows."""
-        return Site(self, 0, _no_rows(X.shape[1], X.dtype))
+        return local.Site(self, 0, _no_rows(X.shape[1], X.dtype))
 
-    def sent(self, state: State) -> Site:
+    def sent(self, state: State) -> local.Site:
         """A client with the directions that it sends."""
-        return Site(self, state.n_rows, state.subspace._part(self.max_rank))
+        return local.Site(self, state.n_rows, state.subspace._part(self.max_rank))
 
-    def work(self, before: Any, X: Any, weight: Any = None) -> Site:
+    def work(self, before: Any, X: Any, weight: Any = None) -> local.Site:
         """Local work of one client: its summary with more rows, which have been checked."""
         past, n_rows = _no_rows(X.shape[1], X.dtype), 0
         if before is not None and before.n_rows:
@@ -184,9 +163,9 @@ class Summarised:
         }
         with np.errstate(all="ignore"):
             summary = updated(past, X, weight, **how)
-        return Site(self, n_rows + count_rows(X, weight), summary)
+        return local.Site(self, n_rows + count_rows(X, weight), summary)
 
-    def fitted(self, site: Site | WaitingSite) -> StreamingPCA:
+    def fitted(self, site: local.Site | local.WaitingSite) -> StreamingPCA:
         """The estimator that the client of a summary has fitted."""
         summary = site.summary._replace(feature_names=None)
         parameters = self.prototype.get_params(deep=False)
@@ -207,7 +186,7 @@ def _no_rows(d: int, dtype: np.dtype) -> Subspace:
     return Subspace.empty(d, dtype=dtype)
 
 
-def fitted_estimators(sites: Mapping[Any, Site]) -> dict[Any, Any]:
+def fitted_estimators(sites: Mapping[Any, local.Site]) -> dict[Any, Any]:
     """Label -> fitted sub-estimator, of a client that keeps a summary one that goes on from it."""
     found = {label: sites[label].estimator for label in sorted(sites, key=label_order)}
     return {
@@ -219,13 +198,13 @@ def fitted_estimators(sites: Mapping[Any, Site]) -> dict[Any, Any]:
 
 def fit_site(
     label: Any,
-    before: Site | WaitingSite | None,
+    before: local.Site | local.WaitingSite | None,
     prototype: Summarised | BaseEstimator,
     seed: int | None,
     X: Any,
     weight: Any,
     method: str,
-) -> Site | WaitingSite:
+) -> local.Site | local.WaitingSite:
     """Local work of one client: its summary, or a fit of its estimator, or a copy of it."""
     known: Any = None if before is None else before.estimator
     if isinstance(prototype, Summarised):
@@ -233,12 +212,12 @@ def fit_site(
             work, after = known or prototype, None
             goes_on = before is None or (known is not None and before.n_rows)
             if weight is None and method == "partial_fit" and goes_on:
-                after = after_few(work, before, X, prototype.waits)
+                after = local.after_few(work, before, X, prototype.waits)
             return after or work.work(before, check_rows(X), weight)
         prototype = prototype.prototype
     if before is not None and isinstance(known, Summarised):
-        before = Site(known.fitted(before), before.n_rows, before.summary)
-    return fit_estimator(before, prototype, seed, X, weight, method)  # type: ignore[arg-type]
+        before = local.Site(known.fitted(before), before.n_rows, before.summary)
+    return local.fit_estimator(before, prototype, seed, X, weight, method)  # type: ignore[arg-type]
 
 
 def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -> list[Any]:
@@ -261,7 +240,7 @@ def take_summaries(pca: Any, X: Any, weight: Any, shards: Shards, method: str) -
     if small:  # in the order in which they appear
         found = {label: small.get(label) or found[label] for label, _ in shards}
     if any(site.summary.sites for site in seen.values()):
-        found = {label: with_label_as_site(label, site) for label, site in found.items()}
+        found = {label: local.with_label_as_site(label, site) for label, site in found.items()}
     pca._clients = {**seen, **found}
     pca._merge_all()
     return list(found)
@@ -277,8 +256,8 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     elif estimator is None:
         n_components = _rank_of_clients(pca, d)
         beyond: int | Literal["auto"] = "auto"
-        if isinstance(n_components, Integral) and d > SMALL_DIMENSION:
-            beyond = auto_oversampling(n_components)  # as are worth their bytes in a message
+        if isinstance(n_components, Integral) and d > sizes.SMALL_DIMENSION:
+            beyond = sizes.auto_oversampling(n_components)  # as are worth their bytes in a message
         scale, confounders = adjusting_of(pca, d)  # rows come without names
         estimator = StreamingPCA(
             n_components, oversampling=beyond, scale=scale, partial_out=list(confounders) or None
@@ -292,10 +271,10 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     estimator = clone(estimator) if estimator is pca.estimator else estimator
     asked = estimator.n_components
     n_certain = int(asked) if is_integer(asked) and not adjusts(estimator) else None
-    knows_all = d <= exact_dimension(n_certain)
+    knows_all = d <= sizes.exact_dimension(n_certain)
     waits = method == "partial_fit" and _merge_is_deferred(pca, pca.merge)
-    sizes = Sizes(estimator, d)
-    kept = sizes.max_rank, sizes.choose_rank
+    of_blocks = Sizes(estimator, d)
+    kept = of_blocks.max_rank, of_blocks.choose_rank
     work = Summarised(estimator, *kept, n_certain, knows_all, waits)
     return work if need_no_units(work, X) else estimator
 
@@ -310,7 +289,7 @@ def _rank_of_clients(pca: Any, d: int) -> int | float | None:
     return min(n_components, d - with_confounders(pca, 0))
 
 
-def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any, Site]:
+def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any, local.Site]:
     """Sites of the new clients with few rows, as `fit_site` makes them one by one.
 
     Sparse rows are copied into dense blocks.
@@ -318,11 +297,11 @@ def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any,
     Left out is a client whose directions are not certain to the digits of `StreamingPCA`, or whose
     rows are not finite: `fit_site` finds them in another way, or says what is wrong.
     """
-    sites: dict[Any, Site] = {}
+    sites: dict[Any, local.Site] = {}
     if clients.choose_rank is not None:
         return sites
     d, kept = X.shape[1], clients.max_rank
-    at_once = block_size(kept, d, False, clients.prototype.partial_out is not None)
+    at_once = sizes.block_size(kept, d, False, clients.prototype.partial_out is not None)
     most, kept = min(_FEW_ENTRIES // d, at_once), d if kept is None else kept
     if kept < d:
         most = min(most, d - 1)
@@ -333,7 +312,7 @@ def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any,
             by_size.setdefault(n, []).append((label, rows))
     for n, of_size in by_size.items():
         with threads_for(_ENTRIES_AT_ONCE):
-            for some in slices_of(len(of_size), max(1, _ENTRIES_AT_ONCE // (n * d))):
+            for some in sizes.slices_of(len(of_size), max(1, _ENTRIES_AT_ONCE // (n * d))):
                 sites.update(_sites(clients, X, of_size[some], kept))
     return sites
 
@@ -363,14 +342,14 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
     squares = np.zeros(X.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X.mean(axis=0, dtype=np.float64)
-        for at in row_slices(*X.shape):
+        for at in sizes.row_slices(*X.shape):
             squares += np.square(X[at] - mean).sum(axis=0)
         return are_equilibrated(np.sqrt(squares)[None])
 
 
 def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
-) -> Iterator[tuple[Any, Site]]:
+) -> Iterator[tuple[Any, local.Site]]:
     blocks = np.stack([dense(X[rows]) for _, rows in shards]).astype(np.float64, copy=False)
     dtype = float_dtype(X)
     n, d = blocks.shape[1:]
@@ -383,19 +362,19 @@ def _sites(
             moments = (None, None, means[i], float(n), float(squares.sum()), True)
             known = {"column_scatter": squares, "_mean_low": lows[i]}
             summary = Subspace._trusted(*moments, **known, _leading=matrix)
-            yield shards[i][0], Site(clients, n, summary)
+            yield shards[i][0], local.Site(clients, n, summary)
         return
     V, s, means, lows, squares, certain = summaries_of_blocks(blocks, kept)
     V, scatter = V.astype(dtype, copy=False), squares.sum(axis=1).tolist()
     for i in np.flatnonzero(certain).tolist():
         moments = (V[i], s[i], means[i], float(n), scatter[i], True)
         summary = Subspace._trusted(*moments, column_scatter=squares[i], _mean_low=lows[i])
-        yield shards[i][0], Site(clients, n, summary)
+        yield shards[i][0], local.Site(clients, n, summary)
 
 
 def deferred_merge(
     pca: Any, strategy: MergeStrategy, whole: Sequence[Subspace], n_rows: int, simple: bool
-) -> DeferredMerge | None:
+) -> local.DeferredMerge | None:
     """The merge of all clients, to be made when somebody reads; None: it may be an error.
 
     Clients then send all that they know at once. ``simple``: their summaries are made here, and no
@@ -408,7 +387,7 @@ def deferred_merge(
         usual = least < summary.n_samples < most
         if not (usual and is_bounded_state(summary.mean, summary.total_variance, summary._dtype)):
             return None
-    return DeferredMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
+    return local.DeferredMerge(strategy, pca._clients, n_rows, _opened(pca) if simple else None)
 
 
 def _merge_is_deferred(pca: Any, merge: MergeStrategy | None) -> bool:
@@ -505,8 +484,8 @@ def fitted_on(pca: Any, subspaces: Sequence[Subspace]) -> Any:
         raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
     pca._start()
     pca._clients = {
-        label: Site(None, rows_of_summary(s), s)
-        for label, s in zip(labels_of_sites(subspaces), subspaces, strict=True)
+        label: local.Site(None, local.rows_of_summary(s), s)
+        for label, s in zip(local.labels_of_sites(subspaces), subspaces, strict=True)
     }
     pca._merge_all()
     beyond = pca._beyond_the_summary()

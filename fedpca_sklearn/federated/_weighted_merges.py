@@ -16,13 +16,7 @@ from .._validation.checks import Interval, allowed, with_parameters
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import rayleigh_ritz
-from ._lack_of_fit import (
-    cut_scatters,
-    scatter_outside,
-    times_as_much,
-    warn_of_suspects,
-    warn_of_weights,
-)
+from . import _lack_of_fit
 from ._merge import MergeStrategy, moments_and_factor
 from ._online_distributed_pca import projection_average
 
@@ -360,7 +354,7 @@ class RobustMerge(MergeStrategy):
         if self.method == "filter":
             merged = merge_subspaces(trusted, rank)
             if len(trusted) < len(parts):
-                warn_of_suspects(parts, trusted, merged, self.suspects_.values())
+                _lack_of_fit.warn_of_suspects(parts, trusted, merged, self.suspects_.values())
             return merged
         weights = median_weights([part.components[:rank] for part in trusted])
         leading = [part.truncate(rank) for part in trusted]
@@ -474,7 +468,8 @@ class NoiseAwareMerge(MergeStrategy):
             return merge_subspaces(parts, rank)
         total, factor = moments_and_factor(parts)
         merged = rayleigh_ritz(total, V, factor(V))
-        warn_of_weights(times_as_much(parts, merged, merge_subspaces(parts, rank)))
+        left = _lack_of_fit.times_as_much(parts, merged, merge_subspaces(parts, rank))
+        _lack_of_fit.warn_of_weights(left)
         return merged
 
 
@@ -490,7 +485,7 @@ def noise_and_directions(
     if rank >= d or len(V) < rank:
         return np.zeros(len(parts)), None
     for _ in range(_ITERATIONS):
-        rest = scatter_outside(parts, V)
+        rest = _lack_of_fit.scatter_outside(parts, V)
         df = np.maximum((n - 1 - rank * share) * (d - rank), 0.0)
         pooled = rest.sum() / max(df.sum(), 1.0)
         if _one_noise(rest, df):
@@ -543,7 +538,7 @@ def _within(
     parts: Sequence[Subspace], basis: np.ndarray, unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scatter matrices within a basis, and means about that of all; in a unit of variance."""
-    cuts, diagonal = cut_scatters(parts) / unit, np.arange(len(basis))
+    cuts, diagonal = _lack_of_fit.cut_scatters(parts) / unit, np.arange(len(basis))
     scatters = np.empty((len(parts), len(basis), len(basis)))
     for i, part in enumerate(parts):
         own = part.components @ basis.T

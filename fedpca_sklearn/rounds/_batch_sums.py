@@ -13,20 +13,8 @@ from .._kernels.row_moments import RowMoments
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from ..communication import Federation
 from ..summary import Subspace
+from ..tracking import _outliers
 from ..tracking._alternating_projections import robust_mean
-from ..tracking._outliers import (
-    COLUMN_ROWS,
-    KNOWN_ROWS,
-    LEAST,
-    blended,
-    deviations_of_columns,
-    deviations_of_rows,
-    fits,
-    or_before,
-    search_rows,
-    start_of_support,
-    support,
-)
 from ..tracking._stmiss import Misfit
 from ._power_method import awaited_sum, by_rayleigh_ritz, moments_by_sum, power_method
 from ._queries import Client, Query, Variances
@@ -187,9 +175,9 @@ class Limits(NamedTuple):
     ) -> np.ndarray:
         """Where rows about the mean have outliers; ``start`` as `Sizes` has it, if it is known."""
         if self.searched:
-            return search_rows(Z, V, xi, self.columns).mask
-        start = start_of_support(Z, V, xi) if start is None else start
-        return support(Z, V, start, self.columns)[0]
+            return _outliers.search_rows(Z, V, xi, self.columns).mask
+        start = _outliers.start_of_support(Z, V, xi) if start is None else start
+        return _outliers.support(Z, V, start, self.columns)[0]
 
 
 class Sizes(NamedTuple):
@@ -228,13 +216,13 @@ def limits_by_sums(
     n_rows : int
         Rows before.
     """
-    if columns is not None and n_rows >= KNOWN_ROWS:
+    if columns is not None and n_rows >= _outliers.KNOWN_ROWS:
         found = scales(columns)
-        if fits(found.level):
+        if _outliers.fits(found.level):
             squares = found.entries * np.where(found.entries > 0, found.columns, 0.0) ** 2
-            after = blended(columns, squares, found.entries, found.every, found.level)
+            after = _outliers.blended(columns, squares, found.entries, found.every, found.level)
             return Limits(True, columns), after
-    columns = or_before(OUTLIER_DEVIATIONS * scales(None).columns, columns)
+    columns = _outliers.or_before(OUTLIER_DEVIATIONS * scales(None).columns, columns)
     return Limits(False, columns), columns
 
 
@@ -248,10 +236,10 @@ def sizes_of(
 ) -> Sizes:
     """Local work of one client: coordinates, and rows of logarithms to add up."""
     if columns is None:
-        start = start_of_support(Z, V, xi) if start is None else start
+        start = _outliers.start_of_support(Z, V, xi) if start is None else start
         logs = _logarithms(Z, start @ V, np.ones(len(Z)))
         return Sizes(start, np.zeros(Z.shape, dtype=bool), logs)
-    start, mask, level = search_rows(Z, V, xi, columns)
+    start, mask, level = _outliers.search_rows(Z, V, xi, columns)
     kept = np.where(mask, np.nan, Z)
     logs = _logarithms(kept, coordinates(kept, V)[0] @ V, level, columns)
     return Sizes(start, mask, logs)
@@ -265,14 +253,14 @@ def scales_by_sums(federation: Federation, clients: Sequence[Client], d: int) ->
     entries = float(count.sum())
     own = np.exp(sums / np.maximum(count, 1.0) - _MEAN_LOG)
     size = np.sqrt(max(float(total[-1]), 0.0) / max(entries, 1.0))
-    every = LEAST * size / OUTLIER_DEVIATIONS
+    every = _outliers.LEAST * size / OUTLIER_DEVIATIONS
     if entries >= 1:
         # of all entries, or the median column's where many are constant
         order = np.argsort(own)
         half = int(np.searchsorted(count[order].cumsum(), entries / 2))
         of_all = np.exp(sums.sum() / entries - _MEAN_LOG)
         every = max(every, float(of_all), float(own[order[min(half, d - 1)]]))
-    own = np.where(count < COLUMN_ROWS, every, np.maximum(own, every))
+    own = np.where(count < _outliers.COLUMN_ROWS, every, np.maximum(own, every))
     return Scales(np.where(count < 0.5, np.inf, own), every, count, float(np.exp(mean[2 * d])))
 
 
@@ -293,8 +281,10 @@ def _logarithms(
         size = np.sqrt(np.mean(fit**2, axis=1))
         typical = np.sqrt(np.mean(size**2))
         last = [np.log(np.maximum(level, _TINY)), squares.sum(axis=1)]
-    floor = LEAST / OUTLIER_DEVIATIONS * np.where(size > 0, size, typical)
-    deviation = np.maximum.outer(deviations_of_rows(R), deviations_of_columns(R))
+    floor = _outliers.LEAST / OUTLIER_DEVIATIONS * np.where(size > 0, size, typical)
+    deviation = np.maximum.outer(
+        _outliers.deviations_of_rows(R), _outliers.deviations_of_columns(R)
+    )
     deviation = np.maximum(deviation, floor[:, None])
     counted = seen & (deviation > 0)
     high = _LARGEST_SIZE * deviation

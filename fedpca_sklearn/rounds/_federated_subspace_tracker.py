@@ -30,18 +30,7 @@ from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._outliers import OutlierSupport, decompose, known_thresholds, outliers_removed
 from ..tracking._stmiss import Filled, Misfit, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
-from ._batch_sums import (
-    Limits,
-    Scales,
-    largest_eigenvalue,
-    limits_by_sums,
-    mean_by_counts,
-    misfit_by_sums,
-    observed_entries,
-    r_svd_by_sums,
-    scales_by_sums,
-    sizes_of,
-)
+from . import _batch_sums as sums
 from ._power_method import power_method
 from ._queries import Client
 
@@ -255,7 +244,7 @@ class FederatedSubspaceTracker(STMissTracker):
         zero = np.zeros(Y.shape[1])
         if self.center:
             observed = self._rounds_about("observed", state, Y)
-            mean = self._once("mean", lambda: mean_by_counts(*observed, len(zero)))
+            mean = self._once("mean", lambda: sums.mean_by_counts(*observed, len(zero)))
             state = replace(state, mean=mean)
         if self._by_altproj:
             low_rank = self._rounds_about("low_rank", state, Y)
@@ -279,12 +268,12 @@ class FederatedSubspaceTracker(STMissTracker):
         found: list[Any] = [None] * len(Z)
         starts = list(found)
 
-        def scales(columns: np.ndarray | None) -> Scales:
+        def scales(columns: np.ndarray | None) -> sums.Scales:
             calls = zip(labels, Z, repeat(V), repeat(xi), repeat(columns), starts, strict=False)
-            found[:] = local(sizes_of, calls)
+            found[:] = local(sums.sizes_of, calls)
             starts[:] = map(attrgetter("start"), found)
             clients = list(map(Client, labels, map(attrgetter("logs"), found)))
-            return scales_by_sums(self._federation(state), clients, d)
+            return sums.scales_by_sums(self._federation(state), clients, d)
 
         limits, columns = self._limits(state, Y, scales)
 
@@ -301,8 +290,8 @@ class FederatedSubspaceTracker(STMissTracker):
         return np.where(mask, np.nan, Y), replace(state, outliers=mask, threshold=columns)
 
     def _limits(
-        self, state: State, Y: Any, scales: Callable[..., Scales]
-    ) -> tuple[Limits | None, np.ndarray]:
+        self, state: State, Y: Any, scales: Callable[..., sums.Scales]
+    ) -> tuple[sums.Limits | None, np.ndarray]:
         """How outliers are found, and the thresholds of columns after them.
 
         ``scales`` as in `limits_by_sums`.
@@ -311,8 +300,8 @@ class FederatedSubspaceTracker(STMissTracker):
         if self._support.threshold != "auto":
             return None, np.full(d, float(self._support.threshold))
         if columns is not None and len(Y) < self._block_rows(d, not state.summary.n_samples):
-            return Limits(True, columns), columns
-        return limits_by_sums(scales, columns, state.n_rows)
+            return sums.Limits(True, columns), columns
+        return sums.limits_by_sums(scales, columns, state.n_rows)
 
     def _rounds_about(
         self, what: str, state: State, Y: Any, filled: Any = None
@@ -335,7 +324,7 @@ class FederatedSubspaceTracker(STMissTracker):
         def client(label: Any, rows: np.ndarray) -> Client:
             """Local work before the rounds."""
             if what == "observed":
-                rows = observed_entries(rows, self.robust or self._by_altproj)
+                rows = sums.observed_entries(rows, self.robust or self._by_altproj)
             elif what == "low_rank":
                 rows = without_sparse_part(rows - state.mean, self._rank(rows.shape[1]))[0]
             return Client(label, rows)
@@ -346,7 +335,7 @@ class FederatedSubspaceTracker(STMissTracker):
     def _level(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[float, float]:
         rng = np.random.RandomState([state.seed, state.n_rows % 2**32, 1])
         rounds, clients = self._rounds_about("residuals", state, Y, filled)
-        return largest_eigenvalue(rounds, clients, Y.shape[1], rng, self.n_rounds)
+        return sums.largest_eigenvalue(rounds, clients, Y.shape[1], rng, self.n_rounds)
 
     def _r_svd(self, state: State, filled: Filled, V: np.ndarray) -> Subspace:
         """Algorithm 2 by rounds of sums, from the last subspace."""
@@ -356,12 +345,12 @@ class FederatedSubspaceTracker(STMissTracker):
         m = int(filled.counts.sum())
         before = state.summary.decay(self._weight_left(state, m, d))
         n_rounds = self.n_rounds if started else self._first_rounds
-        return r_svd_by_sums(rounds, clients, before, self._start_from(state, V), n_rounds)
+        return sums.r_svd_by_sums(rounds, clients, before, self._start_from(state, V), n_rounds)
 
     def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """By a round of sums; the server answers with the ridge."""
         rounds, clients = self._rounds_about("misfits", state, Y, filled)
-        return misfit_by_sums(rounds, clients, np.empty(len(state.basis)))
+        return sums.misfit_by_sums(rounds, clients, np.empty(len(state.basis)))
 
     def _start_from(self, state: State, V: np.ndarray) -> np.ndarray:
         """Basis that the rounds of a batch start from: one given, completed at random."""

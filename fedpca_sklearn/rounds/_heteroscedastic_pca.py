@@ -439,8 +439,6 @@ class WeightedSums(Federation):
         super().__init__(channel=federation.channel, log=federation.log)
         self.federation, self.weight = federation, (unit, center, few)
 
-    def sum(
-        self, function: Any, clients: Sequence[tuple], broadcast: np.ndarray | None = None
-    ) -> np.ndarray | None:
+    def sum(self, function: Any, clients: Any, broadcast: Any = None) -> np.ndarray | None:
         """The sum of the weighted answers."""
         return self.federation.sum(Weighted(function, *self.weight), clients, broadcast)

@@ -11,14 +11,8 @@ import scipy.linalg
 
 from .._validation.checks import Interval
 from ..communication import Federation, PerfectChannel
+from ..federated import _weighted_merges as merges
 from ..federated._lack_of_fit import warn_of_suspects
-from ..federated._weighted_merges import (
-    SiteEvidence,
-    evidence,
-    most_bad,
-    shares_trusted,
-    trusted_parts,
-)
 from ..streaming import StreamingPCA
 from ..summary import Subspace, merge_subspaces
 from ._queries import Client, TimesScatter, Variances
@@ -107,7 +101,7 @@ class RobustSum(PerfectChannel):
         self.max_bad = max_bad
 
     @property
-    def suspects_(self) -> dict[int, SiteEvidence]:
+    def suspects_(self) -> dict[int, merges.SiteEvidence]:
         """Evidence of those that are beyond a limit, or contradicted themselves."""
         out = self._shares == 0
         return {i: one for i, one in self.evidence_.items() if max(one) > 1 or out[i]}
@@ -128,13 +122,13 @@ class RobustSum(PerfectChannel):
         parts = list(federation.map(_summary, calls))
         federation.log.record(parts)
         some = [i for i, part in enumerate(parts) if part.n_samples > 0]
-        bad = most_bad(self.max_bad, len(some), f"the {len(some)} clients")
+        bad = merges.most_bad(self.max_bad, len(some), f"the {len(some)} clients")
         compared = [parts[i] for i in some]
-        found = evidence(compared, n_components, bad)
+        found = merges.evidence(compared, n_components, bad)
         self.evidence_ = dict(zip(some, found, strict=True))
         self._parts, self._shares, self.begins_again = parts, np.ones(len(parts)), False
-        self._shares[some] = shares_trusted(compared, found, bad)
-        trusted = trusted_parts(compared, self._shares[some])
+        self._shares[some] = merges.shares_trusted(compared, found, bad)
+        trusted = merges.trusted_parts(compared, self._shares[some])
         if len(trusted) < len(compared):
             merged = merge_subspaces(trusted, n_components)
             warn_of_suspects(compared, trusted, merged, self.suspects_.values())

@@ -19,13 +19,7 @@ from .._base.batches import RowBuffer
 from .._base.fitted import LEARNT, CallbackSupportMixin, Learnt, computed, with_callbacks
 from .._base.transformer import SubspaceTransformer
 from .._kernels.threads import TINY_CALL, threads_for
-from .._validation.checks import (
-    AT_LEAST_ONE,
-    InstanceOf,
-    Interval,
-    allowed,
-    with_parameters,
-)
+from .._validation.checks import AT_LEAST_ONE, InstanceOf, Interval, allowed, with_parameters
 from ..rank import RankRule
 from ..summary import Subspace
 from ._blocks import (

@@ -19,13 +19,7 @@ import scipy.sparse as sp
 
 from .._kernels.linalg import triangle
 from .._kernels.rows import columns_about, entries_once
-from .._kernels.sizes import (
-    EXACT_ORDER,
-    FEW_ROWS,
-    SMALL_DIMENSION,
-    passes_pay,
-    scatter_pays,
-)
+from .._kernels.sizes import EXACT_ORDER, FEW_ROWS, SMALL_DIMENSION, passes_pay, scatter_pays
 from .._validation.checks import is_integer
 from .._validation.containers import names_known
 from . import _updating

@@ -23,14 +23,7 @@ from .._kernels.sizes import (
     slices_of,
 )
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import (
-    DenseBlock,
-    DeviceBlock,
-    Found,
-    Precision,
-    RankChoice,
-    precisions,
-)
+from .._kernels.stack import DenseBlock, DeviceBlock, Found, Precision, RankChoice, precisions
 from .._kernels.too_large import too_large
 from ._exact import Certainty, Factor, ScatterMatrix
 
