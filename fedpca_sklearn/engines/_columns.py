@@ -465,8 +465,7 @@ def _agreed(estimator: VerticalFederatedKernelPCA) -> Tasks:
         return client_of(estimator, X, np.arange(len(X)), int(n_columns))
 
     def period(site, X, found, updates, start, n_columns):
-        client = whole(X, n_columns)
-        operator = client.operator(site, center, method.update.endswith("_columns"))
+        operator = whole(X, n_columns).operator(site, center, method.update.endswith("_columns"))
         return period_of(operator, method, rank, found, updates, start)
 
     def energies(site, X, vectors, n_columns):

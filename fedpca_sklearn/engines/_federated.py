@@ -69,8 +69,7 @@ def _(estimator: FederatedPCA, secure: Secure = None) -> Tasks:
         return fit_site(site, None, prototype, seed, X, weight, "fit").summary
 
     def summary(site, X, *, weight, columns):
-        found = summary_of(site, X, weight, columns)
-        return shared.value_sent("summary", found, X, weight)
+        return shared.value_sent("summary", summary_of(site, X, weight, columns), X, weight)
 
     if estimator.missing is not None:
         return missing_tasks(estimator, summary_of)

@@ -313,8 +313,7 @@ def with_ledger(estimator: Any, policy: SitePolicy, secure: Any = None) -> Any:
             "mechanism needs a ledger at a site, which remembers what it has spent: "
             f"SitePolicy(ledger=...) or the mechanism's own, got {mechanism!r}."
         )
-    kept = clone(estimator)
-    return kept.set_params(mechanism=clone(mechanism).set_params(ledger=ledger))
+    return clone(estimator).set_params(mechanism=clone(mechanism).set_params(ledger=ledger))
 
 
 def check_trust(mechanism: Mechanism, secure: Any = None) -> None:

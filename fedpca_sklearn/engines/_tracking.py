@@ -88,8 +88,7 @@ def state_asked(tracker: FederatedSubspaceTracker, rows: np.ndarray, d: int) -> 
     mean, basis = rows[0], rows[1:]
     check_mean(mean, d, tracker.center)
     if len(basis):
-        given = tracker._first_subspace._basis(d)
-        check_basis(basis, d, max(tracker._rank(d), len(given)))
+        check_basis(basis, d, max(tracker._rank(d), len(tracker._first_subspace._basis(d))))
     return State(Subspace.empty(d), mean, basis)
 
 
@@ -224,19 +223,17 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         """Task about rows that models have cleaned and filled; their number without a query."""
 
         def work(site, X, *sent, min_rows, min_rows_of_pattern=None):
-            d, (V, about) = X.shape[1], sent[4:] or (None, None)
-            if V is not None:
-                check_mean(about, d, tracker.center and not of_residuals)
-                check_basis(V, d, max(tracker._rank(d), min(10, d)))
+            d, asked = X.shape[1], sent[4:]
+            if asked:
+                check_mean(asked[1], d, tracker.center and not of_residuals)
+                check_basis(asked[0], d, max(tracker._rank(d), min(10, d)))
             Y, by, found = filled_rows(tracker, X, sent[:4], min_rows, min_rows_of_pattern)
             rows = residuals(by, Y, found) if of_residuals else found.rows
             if query is None:
                 return {"count": [float(found.counts.sum())]}
-            if V is not None:
-                asked = query(V, about)
-                return parted(asked.shapes, asked(site, moments_of(rows[found.counts])))
-            own = rows[found.counts] if query is Moments else tracker._misfits(by, Y, found)
-            return parted(query.shapes, query()(site, RowsAtHand(own)))
+            of = query(*asked)
+            own = tracker._misfits(by, Y, found) if query is sums.Misfits else rows[found.counts]
+            return parted(of.shapes, of(site, moments_of(own) if asked else RowsAtHand(own)))
 
         more = ("V", "about") if query in (TimesScatter, Variances) else ()
         return same(work, times, arguments=(*_MODELS, *more))
@@ -418,8 +415,7 @@ def _(
         none = RowBuffer(np.empty((0, d := sites.n_features)), 1)
         before = known or Stream(fixed, tracker._start(d), none, 0, sites.dtype, 0)
         state, n = tracker._next_state(before.state, Y), before.n_rows  # type: ignore[arg-type]
-        after = before._replace(state=state, buffer=none, n_rows=n + len(Y), n_before=n)
-        return after, Y.sites
+        return before._replace(state=state, buffer=none, n_rows=n + len(Y), n_before=n), Y.sites
 
     if (taken := sites.until_nobody_is_lost(take)) is None:
         return None

@@ -133,8 +133,7 @@ def client_app(
         for name, record in context.state.config_records.items():
             if name.startswith(_OWN):  # others are their authors'
                 state[name] = dict(record)
-        who = context.node_id, context.run_id
-        own = SiteContext(*who, context, context.run_config, state)
+        own = SiteContext(context.node_id, context.run_id, context, context.run_config, state)
         kind = message.metadata.message_type.removeprefix("query.")
         found = site_app.reply(Message(kind, *_read(message.content, _ASKED)), own)
         for name, kept in state.items():

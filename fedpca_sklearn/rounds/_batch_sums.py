@@ -75,11 +75,7 @@ def misfit_by_sums(federation: Federation, clients: Sequence[Client], reply: np.
 
 
 def largest_eigenvalue(
-    federation: Federation,
-    clients: Sequence[Client],
-    d: int,
-    rng: np.random.RandomState,
-    n_rounds: int,
+    federation: Federation, clients: Sequence[Client], d: int, rng: Any, n_rounds: int
 ) -> tuple[float, float]:
     """Leading eigenvalue of the clients' scatter about the origin, and what noise may add to it.
 
