@@ -83,6 +83,8 @@ class SiteSums:
 
     def _keys(self, message: Message, context: Context) -> dict[str, Any]:
         """New keys for one sum; what was left of another is forgotten."""
+        if context.state.get(RUN, {}).get("id") != str(context.run_id):
+            raise RefusedError("a secure sum is of a run that has begun")
         (mask_secret, mask_key), (box_secret, box_key) = key_pair(), key_pair()
         public = {"mask_key": mask_key, "box_key": box_key}
         _keep(context, SHARES, mask_secret=mask_secret, box_secret=box_secret, **public)

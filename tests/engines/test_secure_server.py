@@ -58,6 +58,7 @@ def test_a_site_gives_one_kind_of_share_of_a_site_once():
 
 def test_each_question_of_a_sum_is_asked_once():
     """Two answers with the same masks would tell the difference of what they hide."""
+    Server().refused(0, "secure_keys", why="a secure sum is of a run that has begun")
     server = Server().keys()
     server.refused(0, "moments", boxes=[], bits=BITS, why=ONCE)
     server.keys().shares()
