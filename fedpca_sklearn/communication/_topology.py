@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 
 from .._validation.checks import Interval, Strategy, allowed, check_integer, with_parameters
-from ._channel import Channel
 from ._federation import CommunicationLog, Federation
 from ._federation import Message as Size
 
@@ -311,12 +310,7 @@ class Peers(Federation):
 
 
 def federation_of(
-    topology: Any,
-    n_clients: int,
-    n_jobs: Any,
-    rng: Any,
-    log: CommunicationLog,
-    channel: Channel | None = None,
+    topology: Any, n_clients: int, n_jobs: Any, rng: Any, log: CommunicationLog, channel: Any
 ) -> Federation:
     """`Federation` if the parameter ``topology`` stands for a server, otherwise `Peers`."""
     topology = as_topology(topology)

@@ -33,14 +33,11 @@ def _positive(count: float) -> float:
 
 
 def awaited_sum(
-    federation: Federation,
-    clients: Sequence[AnyClient],
-    query: Query,
-    reply: np.ndarray | None = None,
+    federation: Federation, clients: Sequence[AnyClient], query: Query, reply: np.ndarray | None
 ) -> np.ndarray:
     """Sum of the answers of the clients, once a round has a client in it.
 
-    ``reply`` has the size of what the server answers, for the log.
+    ``reply`` has the size of what the server sends for it, or in answer, for the log.
     """
     for _ in range(_PATIENCE):
         total = federation.sum(query, [(c.label, c, federation.n_rounds) for c in clients], reply)

@@ -373,7 +373,7 @@ class VerticalFederatedKernelPCA(
         check_is_fitted(self)
         X = finite_rows(self, X, reset=False)
         n_clients, log = len(self.feature_groups_), CommunicationLog()
-        federation = federation_of(self.topology, n_clients, self.n_jobs, None, log)
+        federation = federation_of(self.topology, n_clients, self.n_jobs, None, log, None)
         scores = self._scorer.scores(federation, X)
         return scores.astype(np.result_type(X, self.eigenvectors_), copy=False)
 
