@@ -124,6 +124,8 @@ SubspaceMonitor(StreamingPCA(3)).predict(rows); SubspaceMonitor.from_estimator(S
 SubspaceMonitor(StreamingPCA(3), contamination=0.0).partial_fit(rows) | 'contamination'
 SubspaceMonitor(PCA(3)).partial_fit | partial_fit
 StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
+StreamingPCA(2).fit_transform(iter([rows, rows])) | got a list_iterator of batches; fit them
+SubspaceTracker(2).fit_transform([rows, rows]) | one array to be transformed, got a list
 StreamingPCA(2).partial_fit(sp.coo_array(rows[0])) | 2D input, got input with shape (12,)
 StreamingPCA(2).fit(rows).transform(np.array(3.0)); pca.score(np.array(3.0)) | 2D array
 StreamingPCA(2, half_life="1h").fit(rows[:0], times=NOON[:0]) | 0 sample(s)

@@ -40,6 +40,7 @@ from ..summary._updating import lacks_directions, unit_of
 from .adjusting import adjusts, model_of
 from .batches import are_bounded_rows
 from .fitted import LEARNT, FittedState, Learnt, computed
+from .sources import is_stream
 
 # Fitted attributes that scikit-learn's PCA has too.
 _EXPORTED = (
@@ -269,6 +270,31 @@ class SubspaceTransformer(
                 Y = Y if scale is None else Y / scale
                 squared_norms[at] = np.einsum("ij,ij->i", Y, Y)
         return Z
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit to rows, and transform them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n, d)
+            All rows in one array. Batches would be read by `fit`, and could not be read again: an
+            error says so before anything is fitted.
+        y : Ignored
+            For pipelines, which hand it on.
+        **fit_params
+            Of `fit`, such as ``sample_weight``.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n, n_components_)
+            What `transform` returns.
+        """
+        if is_stream(X):
+            raise TypeError(
+                f"X must be rows in one array to be transformed, got a {type(X).__name__} of "
+                "batches; fit them, and transform batch by batch."
+            )
+        return super().fit_transform(X, y, **fit_params)
 
     def transform(self, X: Any) -> Any:
         """Project rows on the components.

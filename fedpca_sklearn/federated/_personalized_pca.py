@@ -397,7 +397,7 @@ class PersonalizedPCA(FederatedPCA):
         """Shared components and those of a site."""
         return np.concatenate([self.components_, self.local_components_[label]])
 
-    def fit_transform(
+    def fit_transform(  # type: ignore[override]
         self, X: Any, y: Any = None, clients: Any = None, sample_weight: Any = None
     ) -> np.ndarray:
         """Fit, and transform the same rows with the same labels.
