@@ -21,11 +21,13 @@ from .._validation.checks import check_rows
 from ..communication import Federation
 from ..privacy import PrivacyNoiseWarning, PrivacySpent, SecondMomentMechanism
 from ..privacy._above_noise import (
+    across_mean,
     beyond_message,
     count_above,
     edge,
     edge_of_sum,
     left_across,
+    n_within,
     noise_message,
     noise_of_means,
     spike_of_mean,
@@ -293,27 +295,64 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
         of_spikes = spike_of_means(size, d, of_all_means, len(summaries))
         # and the means of clients differ by their noise
         of_means = noise_of_means(t, d, n_rows, terms.row_norm)
-    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in summaries]
-    scatters = [float(s.scatter) / n_calls for s in summaries] if pca.mechanism._SYMMETRIC else None
-    merged = pca.subspace_.singular_values.astype(np.float64) ** 2 - of_means
-    noise = edge(size, d, spike)
-    above = count_above(merged, spectra, scatters, noise, d, of_spikes) if noise else len(merged)
-    if spike and len(summaries) == 1 and "center" not in pca.mechanism.searches:
-        found = pca.subspace_
-        across = np.minimum(variances_across(found, found.mean - terms.origin(d)), merged)
-        left = max(
-            edge(size, d), left_across(spike, t * math.sqrt(d) / pca.n_samples_ / distances[0])
-        )
-        above = max(above, count_above(across, spectra, scatters, left, d))
+    found, noise = pca.subspace_, edge(size, d, spike)
+    above = _n_above(pca, found, sites, noise, of_means, n_calls, of_spikes)
+    if spike and n_calls == 1 and "center" not in pca.mechanism.searches:
+        far = [s.mean - terms.origin(d) for s in sites]
+        if len(sites) == 1:
+            across = np.minimum(variances_across(found, far[0]), found.singular_values**2)
+            left = left_across(spike, t * math.sqrt(d) / pca.n_samples_ / distances[0])
+            left = max(edge(size, d), left)
+            above = max(above, count_above(across, *_spectra(pca, sites), left, d))
+        elif spike > size * math.sqrt(d):  # otherwise it is not beyond the other noise
+            without = [across_mean(s, u) for s, u in zip(sites, far, strict=True)]
+            std = np.minimum(t / n_rows, terms.row_norm / math.sqrt(d))
+            left = edge(size, d, d * float((n_rows * std**2).max()))  # of n g g^T, of such noise g
+            across = merge_subspaces(without)
+            n_across = _n_above(pca, across, without, left, of_means)
+            lean = math.sqrt(d) * float(n_rows @ std / (n_rows @ distances))
+            above = max(above, n_within(found.components, across.components[:n_across], lean))
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
-    of_all = edge_of_sum(noise, spectra, d, of_spikes) + of_means
-    message = noise_message(float(merged.max(initial=0.0)) + of_means, of_all, d)
+    of_all = edge_of_sum(noise, _spectra(pca, sites, n_calls)[0], d, of_spikes) + of_means
+    message = noise_message(float(found.singular_values.max(initial=0.0)) ** 2, of_all, d)
     asked = isinstance(pca.n_components, Integral) and above < pca.n_components_
     if message is None and noise and asked and len(summaries) == 1:  # where the edge is exact
         return beyond_message(above, pca.n_components_)
     return message
+
+
+def _spectra(
+    pca: Any, sites: list[Subspace], n_calls: int = 1
+) -> tuple[list[np.ndarray], list[float] | None]:
+    """Eigenvalues of all releases and their traces, None where these tell nothing."""
+    each = [s for s in sites for _ in range(n_calls)]
+    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in each]
+    return spectra, [s.scatter / n_calls for s in each] if pca.mechanism._SYMMETRIC else None
+
+
+def _n_above(
+    pca: Any,
+    found: Subspace,
+    sites: list[Subspace],
+    noise: float,
+    of_means: float,
+    n_calls: int = 1,
+    of_spikes: float = 0.0,
+) -> int:
+    """Components of a merge above an edge of noise, and above that between the means."""
+    merged = found.singular_values.astype(np.float64) ** 2
+    if not noise:
+        return len(merged)
+    between = np.zeros(len(merged))  # the part of each that is in the spread of means
+    for s in sites:
+        between += s.n_samples * (found.components @ (s.mean - found.mean)) ** 2
+    within = between < merged / 2
+    # of the calls of a client the spread is not known
+    merged -= of_means if n_calls > 1 else np.minimum(between, of_means)
+    spectra, scatters = _spectra(pca, sites, n_calls)
+    return count_above(merged, spectra, scatters, noise, found.n_features, of_spikes, within)
 
 
 def _distances_of_means(

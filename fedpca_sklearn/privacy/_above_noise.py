@@ -20,6 +20,8 @@ _ABOVE = 1.3
 _FLUCTUATION = 2.3
 # Normal rows whose norms stand for those of all rows.
 _ROWS_OF_A_PLAN = 2000
+# Cosine of a component with those across the means from which on it is one of them.
+_SAME = 2 / 3
 # Draws of the noise, and multiplications that all of them may take.
 _DRAWS, _LARGEST = 20, 1e10
 
@@ -94,6 +96,32 @@ def variances_across(summary: Subspace, direction: np.ndarray) -> np.ndarray:
     return np.sum(((across @ V.T) * summary.singular_values) ** 2, axis=1)
 
 
+def across_mean(summary: Subspace, direction: np.ndarray) -> Subspace:
+    """A summary without a direction, and without what varies with it.
+
+    The largest second moment below that of the summary which has nothing along the direction: a
+    Schur complement. Of x v v^T, which the noise of a mean makes, nothing is left.
+    """
+    rows = summary.components * summary.singular_values[:, None]
+    y = rows @ direction
+    y /= float(np.linalg.norm(y)) or 1.0
+    lost = y @ rows
+    _, s, V = np.linalg.svd(rows - np.outer(y, lost), full_matrices=False)
+    s, V = s[: len(rows) - 1], V[: len(rows) - 1]
+    scatter = max(summary.scatter - float(lost @ lost), float(s @ s))
+    return Subspace._trusted(V, s, summary.mean, summary.n_samples, scatter, True)
+
+
+def n_within(components: np.ndarray, others: np.ndarray, lean: float) -> int:
+    """Number of first components that are within the span of others, which are across means.
+
+    That is, with a cosine of 2/3, and more where means lean by their noise, of a length of ``lean``
+    times their own: what is across them is then not the same.
+    """
+    cosines = np.linalg.norm(components @ others.T, axis=1)
+    return int(np.argmax(np.r_[cosines < _SAME + min(lean, 1.0) ** 2 / 2, True]))
+
+
 def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, of_spikes: float = 0.0) -> float:
     """Largest eigenvalue of a sum of noise matrices that have lost their negative eigenvalues.
 
@@ -113,14 +141,14 @@ def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, of_spikes: fl
 
 
 def bulk(values: np.ndarray, n_above: int, d: int, scatter: float) -> float:
-    """Middle of all eigenvalues of a release but the largest ones, at least 0.
+    """Median of all eigenvalues of a release but the largest ones, at least 0.
 
     Variances that the noise hides lift its eigenvalues by their mean. ``values`` are the positive
     ones, or, of many columns, the largest ones, where the trace ``scatter`` tells of the others.
     """
     middle = n_above + (d - n_above) // 2
     if middle < len(values):
-        return float(values[middle])
+        return float(values[middle] + values[middle - 1 + (d - n_above) % 2]) / 2
     rest = (scatter - float(values.sum())) / (d - n_above)
     return max(0.0, rest) if len(values) < d // 2 else 0.0
 
@@ -141,35 +169,33 @@ def count_above(
     noise: float,
     d: int,
     of_spikes: float = 0.0,
+    within: np.ndarray | None = None,
 ) -> int:
     """Eigenvalues of merged releases beyond the edge of noise; those before are taken off it.
 
     ``noise`` is the edge of each release, ``spectra`` are their eigenvalues and ``scatters`` their
     traces, None where singular values stand for them. With j components found, d - j are left to
-    the noise. ``of_spikes`` is that of `edge_of_sum`.
+    the noise. ``of_spikes`` is that of `edge_of_sum`. ``within`` says of which components most is
+    in the releases, and not in the spread of their means; None: all.
     """
+    if len(spectra) > 1 and all(len(values) >= d - 1 for values in spectra):
+        # none was negative, but one along a mean: noise as it was drawn
+        noise *= math.sqrt(len(spectra))
+        spectra, scatters, within = [merged], scatters and [sum(scatters)], None
     for found, value in enumerate(merged[: d - 1]):
+        here = found if within is None else int(within[:found].sum())
         lift = 0.0
         if scatters is not None:
             pairs = zip(spectra, scatters, strict=True)
-            lift = float(np.mean([bulk(s, found, d, t) for s, t in pairs]))
+            lift = float(np.mean([bulk(s, here, d, t) for s, t in pairs]))
         edge = noise * math.sqrt((d - found) / d)
         if len(spectra) > 1:
-            edge = _edge_of_rest(edge, lift, spectra, found, d, of_spikes)
+            about = [np.pad(s[here:], (0, d - max(len(s), here))) - lift for s in spectra]
+            edge = edge_of_sum(edge, about, d - here, of_spikes)
             lift *= len(spectra)
         if value <= fluctuating(edge, d - found, _ABOVE) + lift:
             return found
     return min(len(merged), d - 1)
-
-
-def _edge_of_rest(
-    edge: float, lift: float, spectra: list[np.ndarray], found: int, d: int, of_spikes: float
-) -> float:
-    """Edge of a sum of releases above their lifts, without the largest eigenvalues of each."""
-    if all(len(values) == d for values in spectra):  # none was negative: noise as it was drawn
-        return edge * math.sqrt(len(spectra))
-    about = [np.pad(s[found:], (0, d - max(len(s), found))) - lift for s in spectra]
-    return edge_of_sum(edge, about, d - found, of_spikes)
 
 
 def noise_message(found: float, noise: float, d: int) -> str | None:

@@ -22,7 +22,9 @@ from fedpca_sklearn import (
 from fedpca_sklearn.federated._private import _distances_of_means, show_above_noise
 from fedpca_sklearn.privacy import PrivateCenter, ScalerNoise
 from fedpca_sklearn.privacy._above_noise import (
+    across_mean,
     left_across,
+    n_within,
     noise_of_means,
     spike_of_mean,
     spike_of_means,
@@ -108,6 +110,30 @@ def test_a_quarter_of_a_spike_is_left_across_the_mean_and_more_where_it_leans(le
     across = np.eye(D) - np.outer(m, m) / (m @ m)
     left = V[:, -1] @ across @ of_spike @ across @ V[:, -1]
     assert_allclose(left_across(1.0, lean), left, rtol=0.1)
+
+
+def test_of_a_spike_nothing_is_left_across_the_mean_and_of_what_is_across_it_all():
+    u, g, v = np.eye(D)[:3]
+    values = 5 * np.outer(u - g, u - g) + 3 * np.outer(v, v) + 2 * np.outer(g, g)
+    s, V = np.linalg.eigh(values)
+    summary = Subspace(V[:, :-4:-1].T, np.sqrt(s[:-4:-1]), 7 * u, 100, 20.0)
+    left = across_mean(summary, 7 * u)
+    assert_allclose(
+        left.components.T * left.singular_values**2 @ left.components,
+        np.diag([0, 2, 3, *[0] * (D - 3)]),
+        atol=1e-12,
+    )
+    assert_allclose(left.scatter, 20 - 10)
+    assert across_mean(summary, np.eye(D)[5]).singular_values.sum() > 4  # in which nothing varies
+
+
+def test_first_components_are_counted_while_they_are_within_a_span():
+    e = np.eye(D)
+    slanted, more = 0.7 * e[0] + math.sqrt(0.51) * e[3], 0.6 * e[1] + 0.8 * e[4]
+    assert n_within(np.array([slanted, e[1], more, e[2]]), e[:3], 0.0) == 2
+    assert n_within(np.array([e[1], slanted]), e[:3], 0.3) == 1
+    assert n_within(e[:4], e[:3], 0.3) == 3
+    assert n_within(e[:2], e[:0], 0.0) == 0
 
 
 @pytest.mark.parametrize("level", [1.0, 500.0])
@@ -209,6 +235,81 @@ def test_a_warning_counts_the_noise_between_means(n_calls):
     mechanism, terms = AnalyzeGauss(1.0, 1e-5, R), Terms(R, None, Costs(1e20, cost))
     named = ratio_named(mechanism, summaries, terms, n_calls=n_calls)
     assert_allclose(named, 2 * v / (v + of_means), atol=0.006)
+
+
+def released(mechanism, rng, n_rows, means, variances):
+    """Releases of clients with such rows, and a basis of the directions in which all vary."""
+    terms = mechanism.terms(np.empty((0, D)), mechanism.costs(D, 1))
+    basis = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    scatter = (basis * variances * terms.product_std * math.sqrt(D / 2)) @ basis.T
+    summaries, total = [], np.zeros((D, D))
+    middle = n_rows @ means / n_rows.sum()
+    for n, mean in zip(n_rows, means, strict=True):
+        C = scatter * n / n_rows.mean()
+        total += C + n * np.outer(mean - middle, mean - middle)
+        M = C + n * np.outer(mean, mean)
+        M += mechanism._noise((D, D), terms.product_std, rng)
+        noisy = n * mean + terms.mean_std * rng.standard_normal(D)
+        summaries.append(mechanism.summary(iter([M]), noisy, n, terms, None, np.float64))
+    values, V = np.linalg.eigh(total)
+    return summaries, terms, V[:, values > values[0] + 1e-6 * values[-1]]
+
+
+def above_of(n_rows, distance, options, draws=200):
+    """Fits that name a false component, true ones named, and those that no false one is before."""
+    false = named = true = 0
+    n_rows, share = np.array(n_rows), options.get("share")
+    mechanism = AnalyzeGauss(1.0, 1e-5, 10.0, mean_share=share)
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        variances = np.full(D, options.get("level", 0.0))
+        if options.get("varies", True):
+            k = int(rng.integers(1, 4))
+            variances[:k] += rng.uniform(0.3, 10.0, k)
+        means = rng.standard_normal((len(n_rows), D))
+        if not options.get("unlike"):
+            means[:] = means[0]
+        means *= distance / np.linalg.norm(means, axis=1, keepdims=True)
+        summaries, terms, basis = released(mechanism, rng, n_rows, means, variances)
+        model = FederatedPCA.from_subspaces(summaries).set_params(mechanism=mechanism)
+        show_above_noise(model, terms, 1)
+        above = model.n_components_above_noise_
+        cosines = np.linalg.norm(model.components_ @ basis, axis=1)
+        false += bool(np.any(cosines[:above] < 0.3))
+        first = int(np.argmax(np.r_[cosines < 0.3, True]))
+        true += int(np.sum(cosines[:first] > 0.7))
+        named += int(np.sum(cosines[: min(above, first)] > 0.7))
+    return false / draws, named, true
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "distance", "options", "least"),
+    [
+        ([5000] * 4, 8, {}, 0.9),
+        ([5000] * 10, 8, {}, 0.9),
+        ([5000] * 4, 8, {"unlike": True}, 0.9),
+        ([5000] * 10, 8, {"unlike": True}, 0.9),
+        ([5000] * 10, 3, {}, 0.9),
+        ([5000] * 4, 0.01, {}, 0.9),
+        ([5000] * 4, 8, {"level": 2.0}, 0.9),
+        ([5000] * 10, 0.01, {"level": 3.0}, 0.9),
+        ([300] * 8, 8, {}, 0.9),
+        ([5000, 5000, 5000, 100], 8, {}, 0.85),
+        ([5000] * 4, 8, {"share": 0.05}, 0.65),
+        ([5000] * 10, 8, {"varies": False}, 0),
+        ([100] * 8, 0.01, {"varies": False}, 0),
+        ([5000] * 4, 8, {"varies": False, "share": 0.02}, 0),
+        ([5000] * 10, 0.01, {"level": 3.0, "varies": False}, 0),
+        ([5000] * 3 + [100], 8, {"varies": False}, 0),
+    ],
+)
+def test_of_clients_about_far_means_few_false_components_are_named_and_most_true_ones(
+    n_rows, distance, options, least
+):
+    false, named, true = above_of(n_rows, distance, options)
+    assert false <= 0.05
+    assert named >= least * true
+    assert true > 300 or not least
 
 
 @pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
