@@ -178,10 +178,10 @@ def count_above(
     the noise. ``of_spikes`` is that of `edge_of_sum`. ``within`` says of which components most is
     in the releases, and not in the spread of their means; None: all.
     """
-    if len(spectra) > 1 and all(len(values) >= d - 1 for values in spectra):
+    if scatters and len(spectra) > 1 and all(len(values) >= d - 1 for values in spectra):
         # none was negative, but one along a mean: noise as it was drawn
         noise *= math.sqrt(len(spectra))
-        spectra, scatters, within = [merged], scatters and [sum(scatters)], None
+        spectra, scatters, within = [merged], [sum(scatters)], None
     for found, value in enumerate(merged[: d - 1]):
         here = found if within is None else int(within[:found].sum())
         lift = 0.0

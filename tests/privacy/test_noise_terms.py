@@ -259,7 +259,7 @@ def above_of(n_rows, distance, options, draws=200):
     """Fits that name a false component, true ones named, and those that no false one is before."""
     false = named = true = 0
     n_rows, share = np.array(n_rows), options.get("share")
-    mechanism = AnalyzeGauss(1.0, 1e-5, 10.0, mean_share=share)
+    mechanism = options.get("kind", AnalyzeGauss)(1.0, 1e-5, 10.0, mean_share=share)
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         variances = np.full(D, options.get("level", 0.0))
@@ -298,6 +298,7 @@ def above_of(n_rows, distance, options, draws=200):
         ([5000] * 4, 8, {"share": 0.05}, 0.65),
         ([5000] * 10, 8, {"varies": False}, 0),
         ([100] * 8, 0.01, {"varies": False}, 0),
+        ([5000] * 4, 8, {"kind": StreamingModSuLQ}, 0.9),  # singular values are never negative
         ([5000] * 4, 8, {"varies": False, "share": 0.02}, 0),
         ([5000] * 10, 0.01, {"level": 3.0, "varies": False}, 0),
         ([5000] * 3 + [100], 8, {"varies": False}, 0),
