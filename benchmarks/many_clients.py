@@ -5,21 +5,26 @@ own. Five components. "10 directions a client" is StreamingPCA(5, oversampling=5
 clients send all that their rows span. MB are what is sent, and what the busiest receiver of each
 round takes, summed over the rounds. Peak memory beyond the rows is traced in fits of its own, as
 tracing is slow; seconds are those of the processor, of one fit.
+
+A second table is of 1,000 clients of other shapes: microseconds a client, beside those of a
+StreamingPCA for each, and of sums of products by hand, dense ones in float64.
 """
 
 from time import process_time
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
-from benchmarks._tools import peak_bytes, picture, table
+from benchmarks._tools import interleaved, peak_bytes, picture, table
 from fedpca_sklearn import (
     DistributedPCA,
     FederatedPCA,
     StreamingPCA,
     SubspaceMerge,
     excess_error,
+    make_power_law,
 )
 
 RANK, ROWS, D = 5, 20, 50
@@ -34,6 +39,20 @@ METHODS = {
     ),
     "DistributedPCA": DistributedPCA(RANK),
 }
+# Rows of a client, features, dtype, share of stored entries
+SHAPES = [
+    (20, 50, "f8", 1),
+    (60, 20, "f8", 1),
+    (100, 10, "f8", 1),
+    (300, 25, "f8", 1),
+    (70, 90, "f8", 1),
+    (90, 70, "f4", 1),
+    (70, 75, "f4", 1),
+    (200, 60, "f8", 1),
+    (8, 92, "f8", 0.1),
+    (50, 30, "f8", 0.1),
+    (10, 700, "f8", 0.02),
+]
 
 
 def unlike(n_clients):
@@ -83,6 +102,38 @@ def measured(n_clients, memory=True):
     return rows
 
 
+def by_hand(X, clients):
+    """Components of sums of products, a loop over the clients."""
+    n, d = X.shape
+    S, means = np.zeros((d, d)), np.empty((clients[-1] + 1, d))
+    m = n // len(means)
+    for i in range(len(means)):
+        Z = X[i * m : (i + 1) * m]
+        means[i] = Z.mean(axis=0)
+        Z = Z - means[i]
+        S += Z.T @ Z
+    means -= means.mean(axis=0)
+    return np.linalg.eigh(S + m * means.T @ means)[1][:, : -RANK - 1 : -1].T
+
+
+def of_shape(m, d, dtype, stored, n_clients=1000):
+    """Microseconds a client of one shape."""
+    X = make_power_law(n_clients * m, d, alpha=1.0, random_state=0).astype(dtype)
+    if stored < 1:
+        X[np.random.default_rng(0).random(X.shape) >= stored] = 0
+    clients, dense = np.repeat(np.arange(n_clients), m), X.astype(np.float64)
+    X = sp.csr_array(X) if stored < 1 else X
+    parts = [X[i * m : (i + 1) * m] for i in range(n_clients)]
+    calls = {
+        "FederatedPCA": lambda: FederatedPCA(RANK).fit(X, clients=clients).components_,
+        "StreamingPCA each": lambda: [StreamingPCA(RANK).fit(Z).components_ for Z in parts],
+        "by hand": lambda: by_hand(dense, clients),
+    }
+    seconds = interleaved(calls, 3, process_time)[0]
+    kind = f"{m} x {d}, {dtype}" + (stored < 1) * f", {stored:g} stored"
+    return {"client": kind, **{name: 1e6 * s[1] / n_clients for name, s in seconds.items()}}
+
+
 def main(quick=False):
     sizes = (100, 400) if quick else (1000, 10_000, 100_000)
     rows = [row for n_clients in sizes for row in measured(n_clients, memory=False)]
@@ -91,6 +142,8 @@ def main(quick=False):
     columns = ("clients", "method", "peak kB a client")
     traced = [{c: row[c] for c in columns} for row in measured(100 if quick else 10_000)]
     table("many_clients_memory", traced)
+    print()
+    table("many_clients_shapes", [of_shape(*s, 20 if quick else 1000) for s in SHAPES])
 
     def draw(ax):
         for method in METHODS:
