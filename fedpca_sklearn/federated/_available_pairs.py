@@ -64,7 +64,7 @@ class MissingStrategy(Strategy):
 
 def check_missing(pca: Any) -> None:
     """Raise where another parameter would play no part, or earlier calls had other rows."""
-    kind = pca.missing and type(pca.missing).__name__
+    kind = None if pca.missing is None else type(pca.missing).__name__
     if vars(pca).get("clients_") and pca._missing_of_fit != kind:
         raise ValueError(
             f"missing must not change between calls of partial_fit, got {pca.missing!r}; call fit."

@@ -168,7 +168,8 @@ class DistributedPCA(StreamingClientsTransformer):
     def _reset(self) -> None:
         self._state = _State()
         self._clients: dict[Any, Any] = {}
-        self._missing_of_fit = self.missing and type(self.missing).__name__
+        missing = self.missing
+        self._missing_of_fit = None if missing is None else type(missing).__name__
         self.__dict__.pop("negative_variance_", None)
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:

@@ -172,7 +172,8 @@ class FederatedPCA(StreamingClientsTransformer):
         self._last_merge: merging.LastMerge | None = None
         self._trust: str | None = None
         self.n_refinements_ = 0
-        self._missing_of_fit = self.missing and type(self.missing).__name__
+        missing = self.missing
+        self._missing_of_fit = None if missing is None else type(missing).__name__
         self.__dict__.pop("negative_variance_", None)
 
     # ---------------------------------------------------------------- the round
