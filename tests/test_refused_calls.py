@@ -310,6 +310,8 @@ FederatedScaler() | fit(X, sample_weight=np.zeros(178)) | sample_weight must hav
 FederatedScaler().fit(X) | partial_fit(np.where(X > 1600, np.inf, X), clients=CLASS) | Client 0: | infinity
 FederatedScaler().fit(X) | fit(np.where(X > 1600, 1e200, X), clients=list("abc"[c] for c in CLASS)) | 'a': | too large
 FederatedScaler() | fit(sp.csr_array(X)) | Cannot center sparse
+FederatedScaler().fit(X) | inverse_transform(X[:, :4]) | X has 4 features, but FederatedScaler is expecting 13 features
+FederatedScaler(with_mean=False).fit(X) | inverse_transform(sp.csr_array(X[:, :1])) | X has 1 features, but FederatedScaler is expecting 13 features
 """  # noqa: E501
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
 
 from .._base.fitted import FittedState, progress, with_callbacks
 from .._dask import refuse_dask
 from .._kernels.row_moments import ColumnMoments, is_rounding, pooled_columns, with_weight
 from .._kernels.rows import entries_once
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
-from .._validation.containers import as_rows, names_known, validate_data
+from .._validation.containers import as_rows, checked_array, names_known, validate_data
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import Message, log_fit
 from ..privacy import ScalerNoise
@@ -334,7 +335,14 @@ class FederatedScaler(FittedState, StandardScaler):
             The rows in the units of `fit`.
         """
         refuse_dask(self, X)
-        return super().inverse_transform(as_rows(X), copy)
+        check_is_fitted(self)
+        X, d = checked_array(X, accept_sparse="csr"), self.n_features_in_
+        if X.shape[1] != d:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {d} features "
+                "as input."
+            )
+        return super().inverse_transform(X, copy)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
