@@ -147,6 +147,8 @@ class Sizes:
 def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
     """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.
 
+    It is that of many rows, which may be shared by the threads of BLAS: some hundred take less.
+
     Parameters
     ----------
     n_features : int
@@ -176,7 +178,13 @@ def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
         all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
         that of ``svd_solver="qr"``.
         With ``scale`` two copies of a block come on top, with ``partial_out`` three, each of at
-        most all rows of a call in float64, and 32 MB at most of small batches that wait.
+        most all rows of a call in float64.
+        Not counted are rows that wait, of calls of `partial_fit` or batches with few rows: two
+        copies of them, and of the rows of the call after which they are taken. As many wait as
+        2 MB of float64 hold, at most 1,024, but at least ``n_features``, or with ``scale`` or
+        ``partial_out`` four times that or as many as 32 MB hold, if these are fewer. Where a number
+        of directions is cut as many wait as half a MB holds, but at least 64. Never more than
+        ``block_size`` wait.
     """
     d = n_features
     sizes, rank = Sizes(self, d), start_rank(self)

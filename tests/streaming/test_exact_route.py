@@ -219,6 +219,42 @@ def test_memory_is_stated_in_advance(d, params, dtype):
 
 @one_thread
 @pytest.mark.parametrize(
+    ("d", "size", "params", "waiting"),
+    [
+        (300, 400, {"n_components": 5}, 2**18 // 300),
+        (50, 9, {"n_components": 5}, 1024),
+        (600, 7, {"n_components": 20}, 600),
+        (600, 599, {"n_components": 20}, 600),
+        (2000, 3, {"n_components": 5}, 64),
+        (500, 9, {"n_components": 5, "oversampling": 10}, 2**16 // 500),
+        (100, 30, {"n_components": 5, "block_size": 200}, 200),
+        (300, 40, {"n_components": 5, "scale": True}, 1200),
+    ],
+)
+@pytest.mark.parametrize("by", ["calls", "batches"])
+def test_memory_of_rows_that_wait_is_two_copies_on_top(d, size, params, waiting, by):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2 * waiting + 3 * size, d)) + 1.0
+    batches = [X[at : at + size] for at in range(0, len(X), size)]
+    pca = StreamingPCA(**params)
+
+    def taken():
+        if by == "batches":
+            return pca.fit(iter(batches)).components_
+        for batch in batches:
+            pca.partial_fit(batch)
+        return pca.components_
+
+    taken()
+    pca = StreamingPCA(**params)
+    copies = 2 * 8 * d
+    peak, on_top = peak_bytes(taken), copies * (waiting + size)
+    on_top *= 2 if "scale" in params else 1  # two copies of any block
+    assert copies * waiting < peak < 1.05 * pca.memory_bytes(d) + on_top
+
+
+@one_thread
+@pytest.mark.parametrize(
     ("d", "k", "center", "dtype"),
     [(64, 5, True, "f8"), (100, 10, False, "f4"), (300, 10, True, "f4")],
 )
