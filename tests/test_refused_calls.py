@@ -47,6 +47,7 @@ def summaries(at=None, **fields):
     ]
 
 
+ONE_SPARSE = sp.coo_array(np.ones(12))  # up to scipy 1.12 a matrix of one row
 VALUES = {
     **{**NAMES, "StandardScaler": StandardScaler, "private_scores": private_scores},
     **{"eye": eye, "full": full, "inf": inf, "nan": nan, "ones": ones, "rows": SPIKED},
@@ -64,7 +65,8 @@ VALUES = {
         SPIKED
     ),
     "lost": np.where(np.arange(12) == 4, nan, SPIKED),
-    **{"sp": sp, "NOON": np.array(["2020-01-01T12:00"], dtype="datetime64[s]")},
+    "one_sparse": ONE_SPARSE if ONE_SPARSE.ndim == 1 else np.ones(12),
+    **{"NOON": np.array(["2020-01-01T12:00"], dtype="datetime64[s]")},
     "texts": lambda: iter([{"text": ["a", "b"], "n": [1, 2]}]),
 }
 # Call | words of the error
@@ -126,7 +128,7 @@ SubspaceMonitor(PCA(3)).partial_fit | partial_fit
 StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
 StreamingPCA(2).fit_transform(iter([rows, rows])) | got a list_iterator of batches; fit them
 SubspaceTracker(2).fit_transform([rows, rows]) | one array to be transformed, got a list
-StreamingPCA(2).partial_fit(sp.coo_array(rows[0])) | 2D input, got input with shape (12,)
+StreamingPCA(2).partial_fit(one_sparse) | 2D
 StreamingPCA(2).fit(rows).transform(np.array(3.0)); pca.score(np.array(3.0)) | 2D array
 StreamingPCA(2, half_life="1h").fit(rows[:0], times=NOON[:0]) | 0 sample(s)
 StreamingPCA(2, half_life="1h").fit(None, times=NOON) | got <class 'NoneType'>
