@@ -113,7 +113,7 @@ class SecondMomentMechanism(Mechanism):
         >>> round(plan.error, 2), round(plan.half.error, 2), round(plan.twice.error, 2)
         (0.02, 0.03, 0.01)
         >>> plan.n_components_above_noise
-        14.85
+        14.8
         """
         return planned(self, n, d, n_components, spectrum)
 
