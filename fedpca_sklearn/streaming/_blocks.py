@@ -123,7 +123,7 @@ def take(pca: Any, X: Any, sample_weight: Any, times: Any, state: State | None) 
     """
     in_order = not is_dask(X) or pca.rank_rule is not None or pca.forgetting == "blocks"
     by = _take_rows if in_order else _merge_chunks
-    if times is None or not len(times):  # of no rows it is told what is wrong with them
+    if times is None or not len(times):  # rows that are none are refused there
         return by(pca, X, sample_weight, state)
     weight = check_weight(sample_weight, len(times))
     n_rows = count_rows(times, weight) + (0 if state is None else state.n_rows)

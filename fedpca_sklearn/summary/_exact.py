@@ -489,7 +489,9 @@ def added(
 
 
 def scatter_of_blocks(Z: np.ndarray, n_certain: int, dtype: np.dtype) -> dict[int, ScatterMatrix]:
-    """Those of blocks of centred rows, by the position of the block; others are not certain.
+    """Scatter matrices of blocks of centred rows, by the position of the block.
+
+    Blocks are left out whose entries are not finite, or whose leading directions are not certain.
 
     Parameters
     ----------
@@ -505,7 +507,7 @@ def scatter_of_blocks(Z: np.ndarray, n_certain: int, dtype: np.dtype) -> dict[in
     gone = n * d * float(np.finfo(double).tiny)
     found = {}
     for i in np.flatnonzero(usual).tolist():
-        matrix = ScatterMatrix(products[i].T, np.zeros(d), double, double)
+        matrix = ScatterMatrix(products[i].T, np.zeros(d), double, dtype)
         if matrix.judge(n_certain, _NOTHING_KNOWN, norm_of_scatter(matrix.G), gone, double):
-            found[i] = replace(matrix, dtype=dtype)
+            found[i] = matrix
     return found
