@@ -18,8 +18,9 @@ from .sizes import VECTORS_OF_DOUBT, vectors_of_first_look, vectors_of_lanczos
 
 _EPS = float(np.finfo(np.float64).eps)
 # Residual of a pair as a share of the gap behind the last one, which is the sine of an angle: in
-# roundings. A gap below the second share of that eigenvalue counts as so much.
-_SINE, _LEAST_GAP = 450, 1e-3
+# roundings, or in those of a less precise matrix. A gap below the third share of that eigenvalue
+# counts as so much.
+_SINE, _SINE_OF_MATRIX, _LEAST_GAP = 450, 1 / 64, 1e-3
 # Smallest eigenvalue, as a share of the largest, beside which rounding errors are small.
 _LEAST_SHARE = 1e-10
 # Share of the vectors so far at most until the next look, and of those that it will take at the
@@ -81,7 +82,7 @@ def leading_by_lanczos(
     factor : bool, default=False
         Whether the matrix is M M^T, of which right singular vectors are wanted.
     eps : float, default=that of float64
-        Relative rounding error of the matrix.
+        Relative rounding error of the matrix, or of the vectors in the end.
 
     Returns
     -------
@@ -100,7 +101,8 @@ def leading_by_lanczos(
         start = apply(start)
     space = _Space(apply, basis, start)
     least_vectors = _ROOM * (count + reserves) if reserves else 0
-    found = _converged(space, count, least_vectors)
+    sine = max(_SINE * _EPS, _SINE_OF_MATRIX * eps)
+    found = _converged(space, count, least_vectors, sine)
     if found is None:
         return None
     lam, S = found
@@ -205,7 +207,7 @@ class _Space:
 
 
 def _converged(
-    space: _Space, count: int, least_vectors: int
+    space: _Space, count: int, least_vectors: int, sine: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The pairs of a space that grows until the leading ones are as close as they shall be.
 
@@ -229,7 +231,7 @@ def _converged(
         if not (soon and least > _LEAST_SHARE * lam[0]):
             return None
         gap = least - lam[count] if n > count else least
-        off = residuals.max() / (_SINE * _EPS * max(gap, _LEAST_GAP * least))
+        off = residuals.max() / (sine * max(gap, _LEAST_GAP * least))
         if ended or (off <= 1 and n >= least_vectors):
             return lam, S
         if off <= 1:  # the others are not as close yet

@@ -328,28 +328,30 @@ def eigh_top(
     overwrite: bool = False,
     n_certain: int | None = None,
     few: bool = False,
-    **of_reserves: Any,
+    factor: bool = False,
+    eps: float = _EPS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a ``few`` of many are wanted.
 
     Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
     instead of copied. Of a matrix without negative eigenvalues only the first ``n_certain`` pairs
-    need be exact, and there may be fewer than ``max_rank``; see `leading_by_lanczos`.
+    need be exact, and there may be fewer than ``max_rank``; see `leading_by_lanczos`, also for
+    ``factor`` and ``eps``.
     """
     m, max_rank = G.shape[0], max(max_rank, 1)
     largest = float(G.diagonal().max(initial=0.0))
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
-        lam, W = eigh_top(G * unit, max_rank, True, n_certain, few, **of_reserves)
+        lam, W = eigh_top(G * unit, max_rank, True, n_certain, few, factor, eps)
         return lam / unit, W
     if n_certain is not None and ritz_pairs_suffice(max_rank, n_certain, m):
-        found = pairs_by_lanczos(G, n_certain, max_rank - n_certain, **of_reserves)
+        found = pairs_by_lanczos(G, n_certain, max_rank - n_certain, factor=factor, eps=eps)
         if found is not None:
             return found
     options = {"overwrite_a": overwrite, "check_finite": False}
     if few or few_of_all(max_rank, m):
-        found = _few_pairs(G, max_rank, options)
+        found = _few_pairs(G, max_rank, options, eps)
         if found is not None:
             return found
     if overwrite and m > COLUMNS_OF_THREADS:  # in place: numpy takes two matrices more
@@ -360,7 +362,7 @@ def eigh_top(
 
 
 def _few_pairs(
-    G: np.ndarray, count: int, options: dict[str, bool]
+    G: np.ndarray, count: int, options: dict[str, bool], eps: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The first few eigenpairs in decreasing order; None, and G as it was, where LAPACK has none.
 
@@ -369,7 +371,7 @@ def _few_pairs(
     triangle keeps what it destroys of the lower one.
     """
     if very_few_of_all(count, len(G)) and G.dtype == np.float64:
-        found = pairs_by_lanczos(G, count)
+        found = pairs_by_lanczos(G, count, eps=eps)
         if found is not None:
             return found
     diagonal = G.diagonal().copy()
@@ -423,7 +425,7 @@ def least_leading(
 
 
 def pairs_by_lanczos(
-    G: np.ndarray, count: int, reserves: int = 0, **of_reserves: Any
+    G: np.ndarray, count: int, reserves: int = 0, **options: Any
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The same from products of the lower triangle with vectors, in units in which none overflows.
 
@@ -436,7 +438,7 @@ def pairs_by_lanczos(
     lower = not G.flags.c_contiguous
     half = np.asfortranarray(G if lower else G.T)
     times = partial(dsymv, 1 / unit, half, lower=lower)
-    found = leading_by_lanczos(times, diagonal / unit, count, reserves, **of_reserves)
+    found = leading_by_lanczos(times, diagonal / unit, count, reserves, **options)
     return None if found is None else (found[0] * unit, found[1].T)
 
 
@@ -542,7 +544,7 @@ def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leading_of_factor(
-    R: np.ndarray, count: int, to_rounding: bool = True
+    R: np.ndarray, count: int, to_rounding: bool = True, eps: float = _EPS
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading right singular vectors and values of a factor R, from eigenvectors of R R^T.
 
@@ -553,7 +555,7 @@ def leading_of_factor(
     largest = np.abs(R).max()
     if not 1e-100 < largest < 1e100:
         return None
-    lam, U = eigh_top(R @ R.T, count)
+    lam, U = eigh_top(R @ R.T, count, eps=eps)
     if not lam[-1] > (_TO_ROUNDING if to_rounding else _CERTAIN) * lam[0]:
         return None
     Q = np.linalg.qr(R.T @ U)[0]

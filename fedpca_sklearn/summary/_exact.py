@@ -145,7 +145,8 @@ class Factor(Moments):
         if not few_of_all(self.n_certain, len(self.R)):
             return None
         with threads_for(16 * self.R.size):
-            found = leading_of_factor(self.R, self.n_certain, self.to_rounding)
+            eps = float(np.finfo(self.dtype).eps)
+            found = leading_of_factor(self.R, self.n_certain, self.to_rounding, eps)
         return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
 
@@ -283,12 +284,13 @@ class ScatterMatrix(Moments):
     def _pairs(self) -> Found:
         """Leading eigenpairs within the columns with scatter: the wanted ones, or all."""
         m, n_certain = len(self._columns), self.certainty.n_certain
+        eps = float(np.finfo(self.dtype).eps)
         with threads_for(16 * m * m):
             G = self._within()
             few = n_certain > 0 and (few_of_all(n_certain, m) or _FOR_EACH * n_certain <= m >= _FEW)
             if few and _BY_LAPACK < m <= SMALL_EIGENPROBLEM:
-                return pairs_by_lanczos(G, n_certain) or eigh_top(G, m)
-            return eigh_top(G, n_certain if few else m, few=few)
+                return pairs_by_lanczos(G, n_certain, eps=eps) or eigh_top(G, m)
+            return eigh_top(G, n_certain if few else m, few=few, eps=eps)
 
     def _within(self) -> np.ndarray:
         """The scatter matrix of the columns that have some."""
