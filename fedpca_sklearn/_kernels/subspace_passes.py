@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 from . import linalg
 from .device_rows import in_memory, sums_and_squares, times_scatter
@@ -121,7 +122,8 @@ class RowsOfPasses:
 
     Parameters
     ----------
-    Y : ndarray of shape (n, d)
+    Y : ndarray or CSR matrix of shape (n, d)
+        Sparse rows are made dense some at a time, in each pass.
     root_w : ndarray of shape (n,) or None
         Roots of the weights, whose sum is ``n``.
     n : float
@@ -175,7 +177,7 @@ class RowsOfPasses:
 
         They are as heavy as all of them.
         """
-        mean, some, n_past = self.shift + self.offset, in_memory(self.Y[::step]), len(past)
+        mean, some, n_past = self.shift + self.offset, _in_rows(self.Y[::step]), len(past)
         S = np.empty((n_past + len(some), len(mean)), np.float32)
         np.divide(past, unit, out=S[:n_past], casting="same_kind")
         weights = np.ones(len(some)) if self.root_w is None else self.root_w[::step]
@@ -188,7 +190,7 @@ class RowsOfPasses:
         return self._added_up((2, len(self.shift)), _moments)
 
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
-        times = product_with(np.ascontiguousarray(B.T), len(self.Y))
+        times = product_with(np.ascontiguousarray(B.T), self.Y.shape[0])
         return self._added_up(B.T.shape, lambda Z, _: times(Z).T @ Z).T
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
@@ -201,7 +203,7 @@ class RowsOfPasses:
                     total += term(Z, weights)
             return total
 
-        first, *others = in_shares(len(self.Y), self.n_threads, of_share)
+        first, *others = in_shares(self.Y.shape[0], self.n_threads, of_share)
         return sum(others, start=first)
 
     def _chunks(self, share: slice) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -215,7 +217,7 @@ class RowsOfPasses:
         ones = np.ones(step, self.dtype)
         for part in slices_of(n, step):
             rows = slice(share.start + part.start, share.start + part.stop)
-            Z: Any = self.Y[rows]
+            Z: Any = _in_rows(self.Y[rows])
             weights = ones[: len(Z)]
             if space is not None:
                 Z = np.subtract(Z, shift, out=space[: len(Z)], casting="same_kind")
@@ -235,6 +237,11 @@ class DeviceRowsOfPasses(RowsOfPasses):
 
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
         return times_scatter(self.Y, B, self.shift, self.dtype, self.root_w)
+
+
+def _in_rows(rows: Any) -> Any:
+    """Rows as an array in memory; dense ones there as they are."""
+    return rows.toarray() if sp.issparse(rows) else in_memory(rows)
 
 
 def _moments(Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -262,7 +269,7 @@ def leading_by_passes(
     off = 4 * basis.shape[1] * np.finfo(rows.dtype).eps * np.linalg.norm(basis.T @ products, 2)
     # products that are too small for all their digits lose so much, of any sign
     least = float(np.finfo(rows.dtype).tiny) * float(np.finfo(rows.dtype).eps)
-    off += least * np.sqrt(len(rows.Y) * basis.size)
+    off += least * np.sqrt(rows.Y.shape[0] * basis.size)
     V, s = (found[:max_rank] for found in nystrom(basis.T, products.T, off))
     if len(s) < max_rank or not s[-1] ** 2 > off:
         return None
@@ -273,7 +280,7 @@ def _start(rows: RowsOfPasses, past: np.ndarray, max_rank: int, b: int) -> np.nd
     """About b leading directions of a sample and of the past, which passes make better."""
     largest = max(rows.squares.max(), np.einsum("ij,ij->j", past, past).max(initial=0))
     unit = np.sqrt(largest) or 1.0
-    step = step_of_passes(len(rows.Y), past.shape[1], max_rank)
+    step = step_of_passes(rows.Y.shape[0], past.shape[1], max_rank)
     S = rows.sample_below(past, step, unit)
     W = _leading_roughly(S @ S.T, b - _AT_RANDOM)
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))

@@ -154,12 +154,16 @@ _READ_BY = {
 }
 
 
+_CSR = (sp.csr_array, sp.csr_matrix)
+
+
 def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
     """scikit-learn's `validate_data` for any container that `as_rows` takes.
 
     The entries of X are not to be refused where they are not finite, as NaT is found afterwards. An
-    estimator that takes arrays of other libraries remembers where they are. An array of floats is
-    as scikit-learn would return it, which takes longer to find out than a small product.
+    estimator that takes arrays of other libraries remembers where they are. Floats in numpy's
+    arrays or CSR are as scikit-learn would return them, which takes longer to find out than a
+    small product.
     """
     if _is_plain(X, **checks) and "feature_names_in_" not in vars(estimator):
         if checks.get("reset", True):
@@ -186,10 +190,12 @@ def _is_plain(
     reset: bool = True,
     **others: Any,
 ) -> bool:
-    """Whether X is an array of floats in which nothing is to be looked for."""
-    floats = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
+    """Whether X is an array of floats, or CSR, in which nothing is to be looked for."""
+    known = type(X) is np.ndarray or (accept_sparse == "csr" and type(X) in _CSR)
+    floats = known and X.dtype in (np.float64, np.float32)
     asked = floats and (dtype == "numeric" or (isinstance(dtype, list) and X.dtype in dtype))
-    return bool(asked and X.ndim == 2 and X.size) and ensure_all_finite is False and not others
+    some = asked and X.ndim == 2 and all(X.shape)
+    return bool(some) and ensure_all_finite is False and not others
 
 
 def checked_array(X: Any, **checks: Any) -> Any:

@@ -53,7 +53,7 @@ from ..summary import Subspace
 from ..summary._merging import checked_with_namespace
 from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._refinement import Refinement, local_products, products_of
-from ..summary._updating import updated_by_block
+from ..summary._updating import stays_sparse, updated_by_block
 from ._forgetting import CAME_WITHOUT_TIMES, duration_of, shares_left, times_of, times_of_rows
 from ._sizes import Sizes, start_rank
 
@@ -61,6 +61,8 @@ from ._sizes import Sizes, start_rank
 _RANKS_KEPT = 10_000
 # Entries of a dense copy of a few sparse rows: 1 MB.
 _ENTRIES_OF_COPY = 2**17
+# Stored entries of sparse batches of an iterable that are one block: 3 MB.
+_STORED_ENTRIES = 2**18
 # Entries of a block that is converted to another dtype: 32 MB of float64.
 _CONVERTED_ENTRIES = 2**22
 
@@ -145,8 +147,8 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
     elif state.rank is None:
         state = replace(state, rank=min(start_rank(pca) or d, d))
     if has_callbacks(pca) and hasattr(X, "shape") and not is_stream(X) and not is_dask(X):
-        kind = sp.issparse(rows), isinstance(rows, DeviceRows)
-        n_blocks = len(Sizes(pca, d).slices(X.shape[0], *kind))
+        sizes, device = Sizes(pca, d), isinstance(rows, DeviceRows)
+        n_blocks = len(sizes.slices(X.shape[0], stays_sparse(rows, sizes.max_rank), device))
     del rows  # the list has it, until it is taken
     blocks = chain(map(list.pop, [first]), blocks)
     return _after_blocks(pca, progress(pca, blocks, n_blocks, "blocks"), (m, d), state)
@@ -278,8 +280,9 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
         most = max(n, 1)
         if batch.dtype != dtype:
             most = rows_within(d, _CONVERTED_ENTRIES, least=8 * d)
-        kind = sp.issparse(batch), isinstance(batch, DeviceRows)
-        for block in Sizes(pca, d).slices(n, *kind):
+        sizes, device = Sizes(pca, d), isinstance(batch, DeviceRows)
+        is_sparse = sp.issparse(batch) and stays_sparse(batch, sizes.max_rank)
+        for block in sizes.slices(n, is_sparse, device):
             for start in range(block.start, block.stop, most):
                 at = slice(start, min(start + most, block.stop))
                 rows = (batch if at.stop - start == n else batch[at]).astype(dtype, copy=False)
@@ -316,29 +319,42 @@ def _few(pca: Any, d: int) -> int:
 
 
 def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
-    """Validated batches of a stream; few rows go to a buffer, as those of calls do."""
-    few: list[np.ndarray] = []
+    """Validated batches of a stream; few rows go to a buffer, as those of calls do.
+
+    Sparse ones stay sparse there, unless dense ones are before them: nobody reads meanwhile.
+    """
+    few: list[Any] = []
     n = 0
     for batch in batches:
         dtype = dtype or float_dtype(batch)
-        waits = not isinstance(batch, DeviceRows) and is_few(pca, batch)
-        if waits:
-            rows = batch.toarray() if sp.issparse(batch) else batch
-            few.append(rows.astype(dtype))  # the source may use its memory again
-            n += len(rows)
-        if few and not (waits and n < Sizes(pca, batch.shape[1]).buffer()):
+        if sp.issparse(batch) and few and not sp.issparse(few[0]) and is_few(pca, batch):
+            batch = batch.toarray()
+        (m, d), size, room = batch.shape, 1, 0
+        if sp.issparse(batch):
+            rows = Sizes(pca, d).block(sparse=True)
+            size, room = max(batch.nnz, m * _STORED_ENTRIES // rows), _STORED_ENTRIES
+        elif not isinstance(batch, DeviceRows) and is_few(pca, batch):
+            size, room = m, Sizes(pca, d).buffer()
+        waits = size < room
+        if few and not (waits and sp.issparse(batch) == sp.issparse(few[0])):
             n = 0
             yield _as_one(few)
-        if not waits:
+        if waits:
+            few.append(batch.astype(dtype))  # the source may use its memory again
+            n += size
+        else:
             yield batch
-        del batch
+        del batch  # before the next one is read
+        if few and n >= room:
+            n = 0
+            yield _as_one(few)
     if few:
         yield _as_one(few)
 
 
-def _as_one(few: list[np.ndarray]) -> np.ndarray:
+def _as_one(few: list[Any]) -> Any:
     """The rows of some batches; the list is emptied."""
-    rows = np.concatenate(few)
+    rows = sp.vstack(few, format="csr") if sp.issparse(few[0]) else np.concatenate(few)
     few.clear()
     return rows
 

@@ -19,8 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import NpyRows, StreamingPCA, excess_error, make_power_law, subspace_distance
 from fedpca_sklearn._kernels import scatter
-from fedpca_sklearn.streaming import _sizes
-from fedpca_sklearn.summary import _exact
+from fedpca_sklearn._validation import containers
+from fedpca_sklearn.streaming import _blocks, _sizes
+from fedpca_sklearn.summary import _exact, _updating
 
 one_thread = threadpool_limits.wrap(1, user_api="blas")
 
@@ -327,6 +328,52 @@ def test_sparse_rows_that_come_a_few_at_a_time_wait_for_others(size, d, r):
     with pytest.raises(ValueError, match="NaN"):
         of_calls.partial_fit(sp.csr_array(np.full((1, d), np.nan)))
     assert of_calls.n_samples_seen_ == 600
+
+
+@pytest.mark.parametrize(("n", "d", "r"), [(3000, 600, 3), (2000, 1200, 10), (200, 700, 3)])
+def test_sparse_rows_with_many_entries_are_cut_as_dense_ones(n, d, r, monkeypatch):
+    """Some are made dense at once: Krylov spaces of their entries took up to 14 times as long."""
+    monkeypatch.setattr(_updating, "SparseBlock", type("Unused", (), {}))
+    X = counts(n, d, 0.2)
+    found, wanted = StreamingPCA(r).fit(X), StreamingPCA(r).fit(X.toarray())
+    assert_allclose(found.singular_values_, wanted.singular_values_, rtol=1e-8)
+    assert subspace_distance(found.components_, wanted.components_) < 1e-6
+    if n > d:
+        assert peak_bytes(lambda: StreamingPCA(r).fit(X)) < 0.6 * 8 * n * d
+
+
+def test_sparse_batches_of_an_iterable_are_one_block(monkeypatch):
+    """Where directions were cut each batch was a block: 1,467 x 2,341 in 86 took 28 times a fit."""
+    blocks, update = [], _blocks.updated_by_block
+    monkeypatch.setattr(
+        _blocks, "updated_by_block", lambda *a, **kw: blocks.append(a[1]) or update(*a, **kw)
+    )
+    X = counts(600, 2500, 0.01)
+    X.data = X.data.astype(np.float32)
+    batches = [X[i : i + 7] for i in range(0, 600, 7)]
+    of_stream, whole = StreamingPCA(5).fit(iter(batches)), StreamingPCA(5).fit(X)
+    assert [rows.shape for rows in blocks] == [(600, 2500)] * 2
+    assert_array_equal(of_stream.components_, whole.components_)
+    del blocks[:]
+    StreamingPCA(5, block_size=100).fit(iter(batches))  # of which more do not wait
+    assert max(rows.shape[0] for rows in blocks) <= 100
+    del blocks[:]
+    StreamingPCA(5).fit(part for b in batches for part in (b, b.toarray()[:1]))  # each its own
+    assert {sp.issparse(rows) for rows in blocks} == {False, True}
+
+
+def test_sparse_rows_in_csr_are_not_looked_at_by_scikit_learn(monkeypatch):
+    """Which takes longer than the products of a few."""
+    X = counts(50, 30, 0.2)
+    pca = StreamingPCA(3).fit(X)
+    monkeypatch.setattr(containers, "_validate_data", None)
+    of_stream = StreamingPCA(3).fit(X[i : i + 5] for i in range(0, 50, 5))
+    assert_allclose(of_stream.transform(X), pca.transform(X), atol=1e-12)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="X has 29 features"):
+        pca.transform(X[:, 1:])
+    with pytest.raises(ValueError, match="0 sample"):
+        pca.transform(X[:0])
 
 
 @pytest.mark.parametrize("turning", [False, True])
