@@ -21,6 +21,7 @@ from .._base.batches import count_rows, float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
 from .._kernels import sizes
 from .._kernels.linalg import sign_vectors, two_sum
+from .._kernels.rows import columns_about
 from .._kernels.scatter import dense
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
@@ -337,13 +338,16 @@ def need_no_units(clients: Summarised, X: Any) -> bool:
     if not adjusts(clients.prototype):
         return True
     whole = clients.choose_rank is None and clients.max_rank in (None, X.shape[1])
-    if not isinstance(X, np.ndarray) or not whole:
+    if not (isinstance(X, np.ndarray) or sp.issparse(X)) or not whole:
         return False
     squares = np.zeros(X.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = X.mean(axis=0, dtype=np.float64)
-        for at in sizes.row_slices(*X.shape):
-            squares += np.square(X[at] - mean).sum(axis=0)
+        mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+        if sp.issparse(X):
+            squares = columns_about(X, mean, None)
+        else:
+            for at in sizes.row_slices(*X.shape):
+                squares += np.square(X[at] - mean).sum(axis=0)
         return are_equilibrated(np.sqrt(squares)[None])
 
 

@@ -162,6 +162,15 @@ def test_estimators_of_small_clients_are_whole(by_themselves):
 
 
 @pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])
+def test_sparse_rows_are_adjusted_together(options, by_themselves):
+    X, labels = clients_of([20, 3, 40, 20], 30)
+    X[np.random.default_rng(2).random(X.shape) < 0.5] = 0.0
+    few = FederatedPCA(3, **options).fit(sp.csr_array(X), clients=labels)
+    assert not by_themselves
+    assert_same(few, FederatedPCA(3, **options).fit(X, clients=labels), 1e-12)
+
+
+@pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])
 def test_columns_that_become_unlike_keep_their_digits(options):
     """First as many rows as a summary of plain rows serves for, then columns in other units."""
     rng = np.random.default_rng(3)
