@@ -73,10 +73,11 @@ class Learnt:
         Attributes by name, in numpy; None: they are computed when one of them is read.
     """
 
-    __slots__ = ("_given", "shown", "state", "values")
+    __slots__ = ("_given", "model", "shown", "state", "values")
 
     def __init__(self, state: Any = None, given: dict[str, Any] | None = None):
         self.state, self._given, self.values = state, given, given
+        self.model: Any = None  # of the likelihood, once somebody has asked for one
         self.shown: dict[tuple[ArrayNamespace, str], Any] = {}
 
     def __reduce__(self):

@@ -349,10 +349,13 @@ class SubspaceTransformer(
         if isinstance(X, DeviceRows):
             return rows_of_coordinates(X, V, self.mean_)
         Y = X @ V
-        if how is not None:
-            return (how.back(Y) + self.mean_).astype(Y.dtype, copy=False)
-        Y += self.mean_
-        return Y
+        if how is None:
+            Y += self.mean_
+            return Y
+        rows = np.empty((len(Y), len(self.mean_)), Y.dtype)
+        for at in row_slices(*rows.shape):  # copies in float64 of all took 10 times as long
+            rows[at] = how.back(Y[at]) + self.mean_
+        return rows
 
     # ---------------------------------------------------------------- probabilistic PCA
 
@@ -368,11 +371,14 @@ class SubspaceTransformer(
         return rest
 
     def _model(self) -> GaussianModel:
-        """The model with variances that can be inverted.
+        """The model with variances that can be inverted, found once for a fitted state.
 
         They are kept above eps times the largest, so that data of lower rank than the model has
         a finite likelihood.
         """
+        learnt = vars(self)[LEARNT]
+        if learnt.model is not None:
+            return learnt.model
         V, rest = self.components_, self._residual_variances()
         variance, noise = self.explained_variance_.astype(np.float64), float(self.noise_variance_)
         largest = max(float(variance.max(initial=0.0)), noise)
@@ -380,9 +386,11 @@ class SubspaceTransformer(
         noise = max(noise, floor)
         if rest is None:
             least = noise if V.shape[0] < V.shape[1] else floor
-            return GaussianModel(V, np.maximum(variance, least), noise)
-        rest[rest == 0] = noise
-        return GaussianModel.per_column(V, variance, np.maximum(rest, floor))
+            learnt.model = GaussianModel(V, np.maximum(variance, least), noise)
+        else:
+            rest[rest == 0] = noise
+            learnt.model = GaussianModel.per_column(V, variance, np.maximum(rest, floor))
+        return learnt.model
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of each row under probabilistic PCA, of the entries that are there.

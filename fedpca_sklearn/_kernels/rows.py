@@ -221,7 +221,12 @@ def _of_dense(
     dtype, n_threads = np.result_type(X, V), n * d // _ENTRIES_OF_THREAD
     n_threads = min(n_threads, usable_threads()) if n_threads > 1 else 1
     if squared_norms is None and scale is None and _mean_may_wait(X, V, mean):
-        parts = in_shares(n, n_threads, lambda at: product_with(V, at.stop - at.start)(X[at]))
+        by_rows = X.flags.c_contiguous  # BLAS takes others as they are, but not in pieces
+
+        def times(at: slice) -> np.ndarray:
+            return product_with(V, at.stop - at.start)(X[at]) if by_rows else X[at] @ V.T
+
+        parts = in_shares(n, n_threads, times)
         Z = parts[0] if len(parts) == 1 else np.concatenate(parts)
         Z -= (V.astype(np.float64) @ mean).astype(dtype)
         return Z
@@ -252,7 +257,7 @@ def _mean_may_wait(X: np.ndarray, V: np.ndarray, mean: np.ndarray) -> bool:
     as it saves where there are few entries, and rows are not to be copied for the product.
     """
     n, d = X.shape
-    if n * d < _ENTRIES_IN_CACHE or X.dtype != V.dtype or not X.flags.c_contiguous:
+    if n * d < _ENTRIES_IN_CACHE or X.dtype != V.dtype or not X.flags.forc:
         return False
     some = X[:: -(-n // _SOME)] - mean
     squares = float(np.median(np.einsum("ij,ij->i", some, some)))

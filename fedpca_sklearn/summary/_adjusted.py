@@ -183,7 +183,9 @@ class Adjustment:
 
     def adjust(self, rows: np.ndarray) -> np.ndarray:
         """The rows y of rows x about their mean."""
-        return (rows[:, self.others] - rows[:, self.confounders] @ self.effects) / self.scale
+        Y = rows[:, self.others] - rows[:, self.confounders] @ self.effects
+        Y /= self.scale
+        return Y
 
     def back(self, rows: np.ndarray) -> np.ndarray:
         """Rows x of rows y, with confounders at their mean."""

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import made
-from helpers import fitted_attributes, random_basis, sine_of_orthonormal, svd_of
+from helpers import fitted_attributes, peak_bytes, random_basis, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -577,3 +577,39 @@ def test_the_next_direction_of_a_block_is_found_sooner_than_from_a_canonical_vec
     axes = WHITE[:90, :3] @ np.eye(3, 5)  # an axis in the span is passed over
     V = paper(1, 30, rank_rule=canonical(0.0, 0.1)).fit(axes).components_
     assert_allclose(V @ V.T, np.eye(len(V)), atol=1e-12)
+
+
+def test_a_likelihood_of_few_rows_finds_the_model_once(monkeypatch):
+    """Its decomposition took 300 times as long as one row."""
+    X = make_power_law(400, 300, alpha=1.0, random_state=0)
+    pca = StreamingPCA(20).fit(X)
+    first = pca.score_samples(X[:5])
+    svd = np.linalg.svd
+    monkeypatch.setattr(np.linalg, "svd", None)
+    assert_array_equal(pca.score_samples(X[:5]), first)
+    monkeypatch.setattr(np.linalg, "svd", svd)
+    again = StreamingPCA(20).fit(X[:390])
+    again.score_samples(X[:1])
+    again.partial_fit(X[390:])
+    assert_allclose(again.score_samples(X[:5]), first, rtol=1e-9)
+    pca.noise_variance_ = 2 * pca.noise_variance_  # another model
+    pca.explained_variance_ = 2 * pca.explained_variance_
+    assert not np.allclose(pca.score_samples(X[:5]), first, rtol=1e-3)
+
+
+@pytest.mark.parametrize("r", [1, 20])
+def test_rows_that_are_columns_in_memory_are_not_copied(r):
+    """As those of a data frame are: their products took 9 times as long as those of others."""
+    X = np.asfortranarray(make_power_law(2000, 400, alpha=1.0, random_state=0))
+    pca = StreamingPCA(r).fit(X)
+    assert_allclose(pca.transform(X), (X - pca.mean_) @ pca.components_.T, atol=1e-12)
+    assert peak_bytes(lambda: pca.transform(X)) < X.nbytes / 8 + 3 * 8 * r * len(X)
+
+
+def test_scaled_rows_come_back_without_large_copies():
+    X = make_power_law(4000, 400, alpha=1.0, random_state=0).astype(np.float32)
+    pca = StreamingPCA(5, scale=True).fit(X)
+    Z = pca.transform(X)
+    back = (Z @ pca.components_) * pca.scale_ + pca.mean_
+    assert_array_equal(pca.inverse_transform(Z), back.astype(np.float32))
+    assert peak_bytes(lambda: pca.inverse_transform(Z)) < 3 * X.nbytes
