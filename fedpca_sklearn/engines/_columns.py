@@ -32,7 +32,7 @@ from ..vertical._vfedpca import Columns, LeftVectorMerge, Operator, left_factor,
 from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer
-from ._questions import KEY_BYTES, MARK_BYTES, RESTARTS, Given, RefusedError, Task, check_basis
+from ._questions import KEY_BYTES, MARK_BYTES, RESTARTS, Given, RefusedError, Task
 from ._secure import BOUNDS, Bounds, Grid, grids_of_sums
 from ._sites import SecureSums, Sites
 
@@ -275,21 +275,21 @@ def tasks_of_parts(estimator: Any, secure: Any = None) -> Tasks:
     """
 
     def checked(X, U):
-        check_basis(U, len(X), min(estimator.n_components, len(X)))
         if np.square(U).sum(axis=0).max() > _MOST_OF_A_ROW:
             raise RefusedError("a row has more than half of its length in the span of the vectors")
         return centred(X, estimator.center)
 
-    def scores(site, X, U):
-        rows, _ = checked(X, U)
-        return {"products": U @ rows.T @ rows, "scatter": [np.einsum("ij,ij->", rows, rows)]}
+    def scores(site, X, V):
+        rows, _ = checked(X, V)
+        return {"products": V @ rows.T @ rows, "scatter": [np.einsum("ij,ij->", rows, rows)]}
 
-    def parts(site, X, U):
-        rows, mean = checked(X, U)
-        return {"part": U @ rows.T, "mean": mean}
+    def parts(site, X, V):
+        rows, mean = checked(X, V)
+        return {"part": V @ rows.T, "mean": mean}
 
-    given = () if secure else (Given("set of last vectors", lambda U: [U]),)
-    task = partial(Task, reads=OF_ROWS, matched=True, given=given)
+    given = () if secure else (Given("set of last vectors", lambda V: [V]),)
+    rank = partial(min, estimator.n_components)
+    task = partial(Task, reads=OF_ROWS, matched=True, given=given, rank=rank)
     last = task(scores, once=secure is None, grids=grids_of_sums)
     return {"scores": last, "parts": task(parts, once=True)}
 
@@ -322,7 +322,6 @@ def _tasks_of(method: Any, center: bool, rank: int) -> Tasks:
     """Questions of a method of `VerticalFederatedPCA`."""
 
     def times_columns(site, X, V):
-        check_basis(V, len(X), min(rank, len(X)))
         rows, _ = centred(X, center)
         return {"products": scatter_product(rows, np.zeros(len(X)), V)}
 
@@ -337,7 +336,8 @@ def _tasks_of(method: Any, center: bool, rank: int) -> Tasks:
     task = partial(Task, reads=OF_ROWS, matched=True)
     if isinstance(method, PowerRounds):
         shared.refuse_channel(method.channel)
-        return {"times_columns": task(times_columns, method.n_rounds, grids=grids_of_sums)}
+        how: Any = {"rank": partial(min, rank), "grids": grids_of_sums}
+        return {"times_columns": task(times_columns, method.n_rounds, **how)}
     if isinstance(method, LeftVectorMerge):
         return {"left_vectors": task(left_vectors)}
     if isinstance(method, VFedPCA):

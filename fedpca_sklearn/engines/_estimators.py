@@ -30,7 +30,7 @@ from ..rounds._queries import Moments, parted
 from ..summary import Subspace
 from ..summary._triangle import Triangle
 from ._messages import Answer
-from ._questions import MOMENTS, RefusedError, Task, check_mean
+from ._questions import MOMENTS, RefusedError, Task
 from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Shapes, Sites
 
@@ -325,11 +325,9 @@ def check_few_features(d: int) -> None:
 
 
 def _second_moments(site: str, own: SiteMoments, mean: np.ndarray) -> dict[str, np.ndarray]:
-    d = len(own.mean)
-    check_few_features(d)
-    check_mean(mean, d, True)
+    check_few_features(len(mean))
     return {
-        "products": own.matrix_about(mean)[np.triu_indices(d)],
+        "products": own.matrix_about(mean)[np.triu_indices(len(mean))],
         "rest": own.deviation(mean),
         "count": np.array([own.n_samples]),
     }

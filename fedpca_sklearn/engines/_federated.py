@@ -42,7 +42,7 @@ from . import _private
 from ._estimators import Secure, Tasks, fit_estimator, partial_fit_estimator, site_work
 from ._messages import Answer
 from ._missing import fit_missing, missing_by_sums, missing_tasks
-from ._questions import MOMENTS, RefusedError, Task, are_few, check_basis, check_mean
+from ._questions import MOMENTS, RefusedError, Task, are_few
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._sites import SecureSums, Sites
 
@@ -168,14 +168,17 @@ def refinement_tasks(estimator: FederatedPCA) -> Tasks:
     """What a site answers after its summary, if the estimator is to be refined."""
     n_rounds = most_rounds(estimator)
 
-    def products(site, own, mean, block):
-        d = len(own.mean)
-        check_mean(mean, d, True)
-        check_basis(block, d, min(d, (_kept(estimator, d) or d) + N_PROBES))
-        return parted(_shapes_of_products(block), products_of(own, mean, block))
+    def products(site, own, mean, V):
+        return parted(_shapes_of_products(V), products_of(own, mean, V))
 
-    task = Task(products, n_rounds, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {"products": task} if n_rounds else {}
+    def rank(d):
+        return (_kept(estimator, d) or d) + N_PROBES
+
+    return {"products": _summed(products, n_rounds, rank=rank)} if n_rounds else {}
+
+
+# Sums of moments about a mean, the first argument, which stays the same.
+_summed: Any = partial(Task, fixed=0, reads=MOMENTS, grids=grids_of_sums)
 
 
 def _shapes_of_products(block: np.ndarray) -> Shapes:
@@ -230,11 +233,9 @@ def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> Task
         return tasks
 
     def scatter(site, own, mean):
-        check_mean(mean, len(own.mean), True)
         return {"scatter": np.array([own.scatter_about(mean)])}
 
-    about = Task(scatter, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-    return {**tasks, "scatter": about, **products}
+    return {**tasks, "scatter": _summed(scatter), **products}
 
 
 def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
@@ -372,13 +373,11 @@ def _(estimator: FederatedScaler, secure: Secure = None) -> Tasks:
         return _private.private_scales(estimator.mechanism, secure)
 
     def squares(site, own, mean):
-        check_mean(mean, len(own.mean), True)
         rest, n = own.deviation(mean), own.n_samples
         return {"scatter": own.column_scatter + rest**2 / n, "rest": rest, "count": np.array([n])}
 
     if secure:
-        task = Task(squares, fixed=0, reads=MOMENTS, grids=grids_of_sums)
-        return {**shared.tasks_of_moments(by_column=True), "squares": task}
+        return {**shared.tasks_of_moments(by_column=True), "squares": _summed(squares)}
 
     def moments(site, X, *, weight, min_rows):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -453,15 +452,14 @@ def _(estimator: OnlineDistributedPCA, secure: Secure = None) -> Tasks:
         found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
         return shared.value_sent("summary", found, X, weight)
 
-    def moments(site, own, basis):
-        d = len(own.mean)
-        check_basis(basis, d, estimator._eigenpairs_kept(d))
-        products = own.products(own.mean if center else np.zeros(d), basis)
-        values, V = np.linalg.eigh(products @ basis.T)
-        return {"factor": np.sqrt(values.clip(0))[:, None] * V.T}
+    def moments(site, own, V):
+        products = own.products(own.mean if center else np.zeros_like(own.mean), V)
+        values, U = np.linalg.eigh(products @ V.T)
+        return {"factor": np.sqrt(values.clip(0))[:, None] * U.T}
 
     tasks = {"space": Task(space, begins=True, batches=True, reads="summary")}
-    return tasks | ({"moments": Task(moments, batches=True, reads=MOMENTS)} if measured else {})
+    second = Task(moments, batches=True, reads=MOMENTS, rank=estimator._eigenpairs_kept)
+    return tasks | ({"moments": second} if measured else {})
 
 
 @partial_fit_estimator.register
@@ -524,9 +522,8 @@ def _spaces_of_site(estimator: OnlineDistributedPCA) -> Tasks:
     shared.check_needed(estimator, "variances", "measured", why)
 
     def space(site, own, mean):
-        d = len(own.mean)
+        d = len(mean)
         shared.check_few_features(d)
-        check_mean(mean, d, center)
         size = estimator._size or d  # leading directions about the rows' own mean, or zero
         values, V = linalg.eigh_top(own.matrix_about(own.mean if center else np.zeros(d)), size)
         kept = values[:size] > GRAM_ROUNDING * max(values[0], np.finfo(float).tiny)
@@ -539,23 +536,19 @@ def _spaces_of_site(estimator: OnlineDistributedPCA) -> Tasks:
             "scatter": own.column_scatter + own.n_samples * gap**2,
         }
 
-    def moments(site, own, basis, mean):
-        d = len(own.mean)
-        check_mean(mean, d, center)
-        check_basis(basis, d, estimator._eigenpairs_kept(d))
-        products = own.products(mean, basis) @ basis.T
-        return {"products": products[np.triu_indices(len(basis))]}
+    def moments(site, own, V, mean):
+        return {"products": (own.products(mean, V) @ V.T)[np.triu_indices(len(V))]}
 
     def grids_of_space(bounds: Bounds) -> Grids:
         share = Grid(bounds.rows if estimator.weighting == "rows" else 0)
         return {**grids_of_sums(bounds), "projection": share, "share": share}
 
-    summed = partial(Task, reads=MOMENTS, batches=True, grids=grids_of_sums)
+    summed = partial(Task, reads=MOMENTS, batches=True, center=center, grids=grids_of_sums)
     return {
         "bounds": shared.task_of_bounds(batches=True, begins=True),
         "totals": shared.task_of_totals(batches=True),
         "space": summed(space, grids=grids_of_space),
-        "moments": summed(moments),
+        "moments": summed(moments, rank=estimator._eigenpairs_kept),
     }
 
 

@@ -23,7 +23,7 @@ from ..summary._triangle import subspace_of
 from . import _estimators as shared
 from ._estimators import Tasks, site_work
 from ._messages import Answer
-from ._questions import Given, RefusedError, Task, are_few, check_mean, check_patterns, dense
+from ._questions import Given, RefusedError, Task, are_few, check_patterns, dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Sites
 
@@ -192,7 +192,6 @@ def missing_by_sums(estimator: Any, restarts: int) -> Tasks:
     def pairs(site, X, mean, *, weight, min_rows):
         _check_pairs(X, weight, min_rows)  # rows may be others than before
         own = PairMoments.from_rows(X, sample_weight=weight)
-        check_mean(mean, len(own.origin), True)
         gaps = own.means + (own.origin - mean)[:, None]
         above = np.triu_indices(len(mean))
         return {

@@ -33,7 +33,7 @@ from ..rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 from ..summary import Subspace
 from ._estimators import Secure, Tasks, summary_received, symmetric
 from ._messages import Answer
-from ._questions import RefusedError, Task, check_basis, check_mean
+from ._questions import RefusedError, Task
 from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
 from ._site_policy import Site
 from ._sites import SecureSums, Sites
@@ -106,9 +106,9 @@ class Releases:
         self.mechanism, self.n_products, self.secure = mechanism, n_products, secure
         self.n_shares = secure.threshold if secure and mechanism.trust == "sum" else 1
 
-    def task(self, work: Callable, times: int = 1) -> Task:
+    def task(self, work: Callable, times: int = 1, rank: Any = None) -> Task:
         """A release that is added up."""
-        return Task(work, times, reads=CLIPPED, grids=self.grids)
+        return Task(work, times, reads=CLIPPED, grids=self.grids, rank=rank)
 
     def terms(self, d: int) -> Terms:
         """Bounds of rows of d columns, and the noise of one site, which depend on no row."""
@@ -182,17 +182,19 @@ def private_rounds(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks
     def released(kind):
         def work(site, X, V, *, who):
             d, terms = X.shape[1], releases.terms(X.shape[1])
-            check_basis(V, d, min(estimator.n_components or d, d))
             of = site, terms.clipped(X), estimator.mechanism, terms, (), np.zeros(d)
             make = partial(kind(V, np.zeros(d)).released, PrivateClient(*of))
             return {"products": releases.release(who, kind.kind, terms, make, d, V)}
 
         return work
 
+    def rank(d):
+        return estimator.n_components or d
+
     return {
         **releases.first(),
-        TimesScatter.kind: releases.task(released(TimesScatter), estimator.n_rounds),
-        Variances.kind: releases.task(released(Variances)),
+        TimesScatter.kind: releases.task(released(TimesScatter), estimator.n_rounds, rank),
+        Variances.kind: releases.task(released(Variances), rank=rank),
     }
 
 
@@ -239,7 +241,7 @@ def private_scales(mechanism: ScalerNoise, secure: Secure = None) -> Tasks:
 
     def task(kind: str, turn: int) -> Task:
         def released(site: str, X: Any, *arguments: np.ndarray, who: Site) -> dict[str, np.ndarray]:
-            _check_round(mechanism, X.shape[1], *arguments)
+            _check_lengths(mechanism, X.shape[1], *arguments[1:])
 
             def make(rng: np.random.Generator) -> np.ndarray:
                 return mechanism._message(kind, X, turn, *arguments, n_shares=n_shares, rng=rng)
@@ -253,7 +255,7 @@ def private_scales(mechanism: ScalerNoise, secure: Secure = None) -> Tasks:
             bound = exponent_of(2.0**bounds.rows + noise)
             return {kind: Grid(bound, exact=math.isfinite(mechanism.epsilon))}
 
-        sent = ("point",) if kind == "counts" else ("point", "lengths")
+        sent = ("about",) if kind == "counts" else ("about", "lengths")
         return Task(released, reads=CLIPPED, grids=grids, arguments=sent)
 
     kinds = [(kind, turn) for turn in range(len(ROUNDS)) for kind in ("counts", "sums")]
@@ -266,9 +268,8 @@ def _in_turn(kind: str, turn: int) -> str:
     return f"{kind}_{turn + 1}"
 
 
-def _check_round(mechanism: ScalerNoise, d: int, point: np.ndarray, lengths: Any = None) -> None:
-    """Raise unless a server's point and lengths are those of some round."""
-    check_mean(point, d, True)
+def _check_lengths(mechanism: ScalerNoise, d: int, lengths: Any = None) -> None:
+    """Raise unless a server's lengths are those of some round."""
     if lengths is None:
         return
     least, largest = mechanism._lengths[[0, -1]]

@@ -105,7 +105,14 @@ class Task:
         sites announce, and an argument ``mean`` has to be one that such rows can have. Work that
         reads "moments" only.
     arguments : sequence of str or None
-        Names of the arguments, where a work takes them as ``*arguments``.
+        Names of the arguments, where a work takes them as ``*arguments``. What is called ``mean``
+        or ``about`` has to be a vector with an entry for each column, and ``V`` a matrix with
+        orthonormal rows, where ``rank`` is given: they are checked before the work.
+    center : bool
+        Whether these vectors may be others than zero.
+    rank : callable or None
+        ``rank(d)``: rows of ``V`` at most, which have d entries, one for each column; where rows
+        are matched one for each row.
     grids : callable or None
         ``grids(bounds)`` are those of the arrays by name, for secure sums, from what all sites
         announce; None: those of ``bound`` where there is one, and else the answer is no sum.
@@ -125,11 +132,22 @@ class Task:
     bound: Callable[[float, float, float], Mapping[str, float]] | None = None
     grids: Callable[[Any], Mapping[str, Any]] | None = None
     arguments: Sequence[str] | None = None
+    center: bool = True
+    rank: Callable[[int], int] | None = None
 
     @property
     def takes(self) -> Sequence[str]:
         """Names of the arguments that the work takes beside site and rows."""
         return taken_by(self.work)[0] if self.arguments is None else self.arguments
+
+    def _check(self, arguments: Sequence[np.ndarray], shape: tuple[int, int]) -> None:
+        """Raise unless vectors and bases are those of rows of a shape."""
+        for name, argument in zip(self.takes, arguments, strict=True):
+            if name in ("mean", "about"):
+                check_mean(argument, shape[1], self.center)
+            if name == "V" and self.rank is not None:
+                n = shape[0 if self.matched else 1]
+                check_basis(argument, n, min(self.rank(n), n))
 
     def __post_init__(self):
         if self.bound is not None and self.reads != MOMENTS:
@@ -416,6 +434,9 @@ class AskedRows:
             if given[name] is not None and name not in names:
                 raise RefusedError(f"the estimator takes no {what}")
         more = {name: given[name] for name in names & given.keys()}
+        if arguments:
+            shape = (0, len(self.X.mean)) if task.reads == MOMENTS else self.X.shape
+            task._check(arguments, shape)
         return task.work(site.name, self.X, *arguments, **more)
 
 

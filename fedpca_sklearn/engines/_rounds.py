@@ -21,7 +21,7 @@ from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import Releases, private_rounds, shown
-from ._questions import MOMENTS, RUN, RefusedError, Task, check_basis, check_mean
+from ._questions import MOMENTS, RUN, RefusedError, Task
 from ._secure import Bounds, Grid, Grids, grids_of_sums
 from ._site_policy import Site
 from ._sites import Shapes, Sites
@@ -64,10 +64,6 @@ def of_query(
         given: dict[str, Any] = dict(zip(names, sent, strict=True))
         d = len(own.mean)
         most = min(rank(d), d)
-        if "mean" in given:
-            check_mean(given["mean"], d, center)
-        if "V" in given:
-            check_basis(given["V"], d, most)
         if "steps" in given:
             if given["steps"].shape or given["steps"] != steps:
                 raise RefusedError(f"local_steps must be {steps}")
@@ -85,7 +81,7 @@ def of_query(
         unit = given.pop("unit")
         return answer(Weighted(query(**given), unit, center, most + 1), own, who)
 
-    task = {"grids": grids_of_sums, "arguments": names, **task}
+    task = {"grids": grids_of_sums, "arguments": names, "center": center, "rank": rank, **task}
     return Task(work, times, reads=MOMENTS, **task)
 
 

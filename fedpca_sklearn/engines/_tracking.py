@@ -202,8 +202,6 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
     def low_rank(site, X, V, about, *, min_rows_of_pattern=None):
         d = X.shape[1]
         check_patterns(X, min_rows_of_pattern)
-        check_mean(about, d, tracker.center)
-        check_basis(V, d, tracker._rank(d))
         rows = without_sparse_part(dense(X) - about, tracker._rank(d))[0]  # not what V has
         return {"products": TimesScatter(V, np.zeros(d))(site, moments_of(rows))}
 
@@ -223,10 +221,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         """Task about rows that models have cleaned and filled; their number without a query."""
 
         def work(site, X, *sent, min_rows, min_rows_of_pattern=None):
-            d, asked = X.shape[1], sent[4:]
-            if asked:
-                check_mean(asked[1], d, tracker.center and not of_residuals)
-                check_basis(asked[0], d, max(tracker._rank(d), min(10, d)))
+            asked = sent[4:]
             Y, by, found = filled_rows(tracker, X, sent[:4], min_rows, min_rows_of_pattern)
             rows = residuals(by, Y, found) if of_residuals else found.rows
             if query is None:
@@ -236,16 +231,19 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
             return parted(of.shapes, of(site, moments_of(own) if asked else RowsAtHand(own)))
 
         more = ("V", "about") if query in (TimesScatter, Variances) else ()
-        return same(work, times, arguments=(*_MODELS, *more))
+        center = tracker.center and not of_residuals
+        return same(work, times, arguments=(*_MODELS, *more), center=center)
 
     first = partial(Task, batches=True, batch_rows=batch_rows, missing=True)
     task = partial(first, grids=_grids_of_batch)
     models = Given("models that fill rows", lambda c, m, ridge, *_: [m, ridge], updates)
-    same = partial(task, reads=FILLED, given=(BY_MODEL, BY_LIMITS, BEFORE, models))
+    given = BY_MODEL, BY_LIMITS, BEFORE, models
+    same = partial(task, reads=FILLED, given=given, rank=lambda d: max(tracker._rank(d), 10))
+    of_low_rank: Any = {"rank": tracker._rank, "center": tracker.center, "given": (FIRST_MEAN,)}
     return {
         "batch": first(batch, reads="summary", begins=True),
         "observed": task(observed, reads=OBSERVED),
-        "low_rank": task(low_rank, tracker._first_rounds, reads=LOW_RANK, given=(FIRST_MEAN,)),
+        "low_rank": task(low_rank, tracker._first_rounds, reads=LOW_RANK, **of_low_rank),
         "sizes": task(sizes, 2, reads=SIZES, given=(BY_MODEL, ASKED_BEFORE)),
         "filled": filled(updates + 2),
         "misfits": filled(updates + 2, sums.Misfits),
