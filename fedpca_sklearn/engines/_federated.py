@@ -41,7 +41,7 @@ from . import _estimators as shared
 from . import _private
 from ._estimators import Secure, Tasks, fit_estimator, partial_fit_estimator, site_work
 from ._messages import Answer
-from ._missing import fit_missing, missing_by_sums, missing_tasks
+from ._missing import fit_missing, missing_tasks
 from ._questions import MOMENTS, RefusedError, Task, are_few
 from ._secure import Bounds, Grid, Grids, SecureAggregation, grids_of_sums
 from ._sites import SecureSums, Sites
@@ -227,7 +227,7 @@ def _moments_of_site(estimator: FederatedPCA, secure: SecureAggregation) -> Task
         why = ", which sum up second moments and merge no summaries"
         shared.check_needed(estimator, name, None, why)
     if estimator.missing is not None:
-        return missing_by_sums(estimator, secure.restarts)
+        return missing_tasks(estimator, secure=secure)
     tasks, products = shared.work_of_second_moments(estimator), refinement_tasks(estimator)
     if not products or adjusting.adjusts(estimator):  # of few features, where no round is needed
         return tasks
@@ -307,7 +307,7 @@ def _refined(
 @site_work.register
 def _(estimator: DistributedPCA, secure: Secure = None) -> Tasks:
     if estimator.missing is not None:
-        return missing_by_sums(estimator, secure.restarts) if secure else missing_tasks(estimator)
+        return missing_tasks(estimator, secure=secure)
     if secure:
         return shared.work_of_second_moments(estimator)
 

@@ -6,7 +6,7 @@ Sites fill missing entries in by what all of them say, over rounds. Both ways ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..federated._local_fit import Site
 from ..summary import PairMoments, Subspace
 from ..summary._triangle import subspace_of
 from . import _estimators as shared
-from ._estimators import Tasks, site_work
+from ._estimators import Secure, Tasks
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, are_few, check_patterns, dense
 from ._secure import BOUNDS, Bounds, Grid, Grids, grids_of_second_moments, grids_of_sums
@@ -43,20 +43,37 @@ _ALL = "all sites"
 # -------------------------------------------------------------------- pairs of columns
 
 
-def missing_tasks(estimator: Any, summary_of: Any = None) -> Tasks:
-    """What a site does where entries are missing.
+def missing_tasks(estimator: Any, summary_of: Any = None, secure: Secure = None) -> Tasks:
+    """What a site does where entries are missing, with secure sums or without.
 
-    ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries.
+    ``summary_of(site, X, weight, columns)`` is the summary of rows without missing entries; None:
+    one from which nothing is cut.
     """
     if isinstance(estimator.missing, ConditionalFill):
-        return fill_tasks(estimator, summary_of)
+        return fill_tasks(estimator, summary_of, secure)
+    if secure is None:
+        return shared.one_message("pairs", _pairs_sent, reads=PAIRED, missing=True)
+    summed = Task(_pairs_summed, reads=PAIRED, missing=True, grids=_grids_of_pairs)
+    bounds = Task(_bounds_after(_check_pairs), reads=PAIRED, missing=True)
+    return {"bounds": bounds, "entries": _entries(_check_pairs, PAIRED), "pairs": summed}
 
-    def pairs(site, X, *, weight, min_rows):
-        _check_pairs(X, weight, min_rows)
-        moments = PairMoments.from_rows(X, sample_weight=weight)._replace(feature_names=None)
-        return shared.value_sent("pairs", moments, X, weight)
 
-    return shared.one_message("pairs", pairs, reads=PAIRED, missing=True)
+def _pairs_sent(site, X, *, weight, min_rows):
+    _check_pairs(X, weight, min_rows)
+    moments = PairMoments.from_rows(X, sample_weight=weight)._replace(feature_names=None)
+    return shared.value_sent("pairs", moments, X, weight)
+
+
+def _pairs_summed(site, X, mean, *, weight, min_rows):
+    _check_pairs(X, weight, min_rows)  # rows may be others than before
+    own = PairMoments.from_rows(X, sample_weight=weight)
+    gaps = own.means + (own.origin - mean)[:, None]
+    above = np.triu_indices(len(mean))
+    return {
+        "counts": own.counts[above],
+        "rest": (own.counts * gaps).ravel(),
+        "products": (own.products + own.counts * gaps * gaps.T)[above],
+    }
 
 
 def _check_pairs(X: Any, weight: np.ndarray | None, min_rows: int, of_pattern: Any = None) -> None:
@@ -83,28 +100,35 @@ def _pairs(answer: Answer) -> Site:
 # -------------------------------------------------------------------- filled rows
 
 
-def fill_tasks(estimator: FederatedPCA, summary_of: Callable) -> Tasks:
+def fill_tasks(estimator: FederatedPCA, summary_of: Any, secure: Secure) -> Tasks:
     """What a site does where ``missing`` is `ConditionalFill`; see `missing_tasks`."""
     filling.check_filling(estimator)
 
-    def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
-        _check_few(X, weight, min_rows, min_rows_of_pattern)
-        n = X.shape[0] if weight is None else weight.sum()
-        found = filling.entries_of_client(site, X, weight)
-        return {"entries": np.stack(found), "count": [float(n)]}
-
-    def filled(site, X, model, sums, *, weight, columns, min_rows, min_rows_of_pattern=None):
-        _check_few(X, weight, min_rows, min_rows_of_pattern)
+    def filled(site, X, model, sums, *, weight, min_rows, columns=None, min_rows_of_pattern=None):
+        _check_few(X, weight, min_rows, min_rows_of_pattern)  # rows may be others than before
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
-        found = summary_of(site, filling.filled_rows(X, query), weight, columns)
+        rows = filling.filled_rows(X, query)
+        whole = partial(Subspace.from_rows, rows, sample_weight=weight)
+        found = summary_of(site, rows, weight, columns) if summary_of else whole()
         found = filling.with_covariance(found, X, weight, query)
-        return shared.value_sent("summary", found, X, weight)
+        if secure is None:
+            return shared.value_sent("summary", found, X, weight)
+        factor = found.singular_values[:, None] * found.components.astype(np.float64)
+        n, gap = found.n_samples, found.mean - query.mean
+        products = factor.T @ factor + n * np.outer(gap, gap)
+        above = np.triu_indices(len(gap))
+        return {"products": products[above], "rest": n * gap, "count": np.array([n])}
 
+    # where a site is lost from secure sums, all begin again, with models of the others
     times = estimator.missing.n_rounds + 1
-    models = Given("models that fill rows", lambda model, sums: [model, sums], times)
+    most = times * (1 + secure.restarts if secure else 1)
+    models = Given("models that fill rows", lambda model, sums: [model, sums], most)
+    grids = _grids_of_filled if secure else None
+    bounds = Task(_bounds_after(_check_few), reads=OBSERVED, missing=True)
     return {
-        "entries": Task(entries, reads=OBSERVED, missing=True),
-        "filled": Task(filled, times, reads=FILLED, given=(models,), missing=True),
+        **({"bounds": bounds} if secure else {}),
+        "entries": _entries(_check_few, OBSERVED, pairs=secure is not None),
+        "filled": Task(filled, times, reads=FILLED, given=(models,), missing=True, grids=grids),
     }
 
 
@@ -121,27 +145,32 @@ def _check_few(X: Any, weight: Any, min_rows: int, min_rows_of_pattern: int | No
 
 
 def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
-    """Fit an estimator of rows that sites fill in.
+    """Fit an estimator of rows that sites fill in, of which they send summaries or sums.
 
-    Where a site is lost, the others go on: they were given a model of all, and take no other.
+    Where a site is lost that sends summaries, the others go on: they were given a model of all, and
+    take no other.
     """
-    first = sites.ask("entries", _entries)
+    mean, seen, first = _entries_of_all(sites, isinstance(sites, SecureSums))
     shared.know_columns(estimator, sites.columns)
-    means, _ = filling.pooled_means([(means, counts) for means, counts, _ in first.values()])
+    n = float(np.sum(seen.rows))
 
     def read_filled(answer: Answer) -> Site:
         summary, n_rows = shared.summary_and_rows(answer)
-        _, _, n = first[answer.site]
+        _, n = first[answer.site]
         if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
             raise answer.refused("a summary of other rows than those of its first answer")
         return Site(None, n_rows, summary._replace(site=answer.site))
 
     def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
+        if isinstance(sites, SecureSums):
+            summed = shared.triangle_about(
+                estimator, sites, query.mean, n, "filled", *_sent(query)
+            ).triangle
+            return {_ALL: Site(None, max(1, round(n)), subspace_of(summed, sites.dtype))}, seen
         found = sites.ask("filled", read_filled, *_sent(query))
-        _, counts, n = map(np.array, zip(*map(first.__getitem__, found), strict=True))
-        return found, Seen(counts, n)
+        return found, Seen(*map(np.array, zip(*map(first.__getitem__, found), strict=True)))
 
-    filling.fill_in_rounds(estimator, len(first), means, sum(n for _, _, n in first.values()), fill)
+    filling.fill_in_rounds(estimator, len(first) or 1, mean, n, fill)
     return estimator
 
 
@@ -169,68 +198,11 @@ def _query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) ->
         raise RefusedError(f"the model is none of rows: {error}") from None
 
 
-def _entries(answer: Answer) -> tuple[np.ndarray, np.ndarray, float]:
-    """First answer of a site: means of columns, weights of their entries, and of the rows."""
-    means, counts = answer.array("entries", (2, None))
-    (n,) = answer.array("count", (1,))
-    answer.check_count(n)
-    answer.agree("number of features", len(means))
-    if (counts < 0).any() or (counts > n * (1 + _SAME_WEIGHT)).any():
-        raise answer.refused("counts of entries that no rows have")
-    answer.check_squares(means, 0.0)
-    return means, counts, float(n)
+# -------------------------------------------------------------------- sums that begin a fit
 
 
-# -------------------------------------------------------------------- secure sums at a site
-
-
-def missing_by_sums(estimator: Any, restarts: int) -> Tasks:
-    """What a site adds up where entries are missing, by kind of question."""
-    if isinstance(estimator.missing, ConditionalFill):
-        return _filled_by_sums(estimator, restarts)
-
-    def pairs(site, X, mean, *, weight, min_rows):
-        _check_pairs(X, weight, min_rows)  # rows may be others than before
-        own = PairMoments.from_rows(X, sample_weight=weight)
-        gaps = own.means + (own.origin - mean)[:, None]
-        above = np.triu_indices(len(mean))
-        return {
-            "counts": own.counts[above],
-            "rest": (own.counts * gaps).ravel(),
-            "products": (own.products + own.counts * gaps * gaps.T)[above],
-        }
-
-    summed = Task(pairs, reads=PAIRED, missing=True, grids=_grids_of_pairs)
-    return {**_first_by_sums(_check_pairs, PAIRED, False), "pairs": summed}
-
-
-def _filled_by_sums(estimator: FederatedPCA, restarts: int) -> Tasks:
-    """What a site adds up where ``missing`` is `ConditionalFill`."""
-    plain = site_work(estimator)
-
-    def filled(site, X, model, sums, *, weight, min_rows, min_rows_of_pattern=None):
-        _check_few(X, weight, min_rows, min_rows_of_pattern)  # rows may be others than before
-        query = _query_of(model, sums, X.shape[1], estimator.n_components)
-        own = Subspace.from_rows(filling.filled_rows(X, query), sample_weight=weight)
-        own = filling.with_covariance(own, X, weight, query)
-        factor = own.singular_values[:, None] * own.components.astype(np.float64)
-        n, gap = own.n_samples, own.mean - query.mean
-        products = factor.T @ factor + n * np.outer(gap, gap)
-        above = np.triu_indices(len(gap))
-        return {"products": products[above], "rest": n * gap, "count": np.array([n])}
-
-    # where a site is lost, all begin again, with models of the others
-    of_one = plain["filled"].given[0]
-    given = (of_one._replace(most=of_one.most * (1 + restarts)),)
-    summed = replace(plain["filled"], work=filled, given=given, grids=_grids_of_filled)
-    return {**_first_by_sums(_check_few, OBSERVED, True), "filled": summed}
-
-
-def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> Tasks:
-    """What begins a fit: bounds of the observed entries, their sums and numbers.
-
-    With ``pairs`` also the `Seen.pairs` of each site.
-    """
+def _bounds_after(check: Callable[..., None]) -> Callable:
+    """Work that announces bounds of the observed entries of rows that pass a check."""
 
     def bounds(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
@@ -242,19 +214,25 @@ def _first_by_sums(check: Callable[..., None], reads: str, pairs: bool) -> Tasks
             scatter = w @ np.square(np.nan_to_num(dense(X) - means))
         return {BOUNDS: Bounds.of_numbers(w.sum(), d, means, scatter, X.dtype).vector}
 
+    return bounds
+
+
+def _entries(check: Callable[..., None], reads: str, pairs: bool = False) -> Task:
+    """Sums and numbers of the observed entries of rows that pass a check.
+
+    With ``pairs`` also the `Seen.pairs` of each site, where these are summed.
+    """
+
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
-        means, counts = means_of_columns(X, weight)
+        means, counts = filling.entries_of_client(site, X, weight)
         n = X.shape[0] if weight is None else weight.sum()
         found = {"sum": means * counts, "counts": counts, "count": np.array([float(n)])}
         if pairs:
             found["together"] = np.outer(counts, counts / n)[np.triu_indices(len(counts))]
         return found
 
-    return {
-        "bounds": Task(bounds, reads=reads, missing=True),
-        "entries": Task(entries, reads=reads, missing=True, grids=grids_of_sums),
-    }
+    return Task(entries, reads=reads, missing=True, grids=grids_of_sums)
 
 
 def _grids_of_pairs(bounds: Bounds) -> Grids:
@@ -269,21 +247,36 @@ def _grids_of_filled(bounds: Bounds) -> Grids:
     return {**grids, **{name: grids[name].wider(more) for name, more in wider.items()}}
 
 
-# -------------------------------------------------------------------- secure sums at the server
+# -------------------------------------------------------------------- at the server
 
 
-def _entries_of_all(sums: SecureSums, pairs: bool) -> tuple[np.ndarray, Seen]:
-    """Means of the columns of all sites, and what is there of their rows."""
-    d = sums.n_features
+def _entries_of_all(sites: Sites, pairs: bool) -> tuple[np.ndarray, Seen, dict[str, Any]]:
+    """Means of the columns of all sites, what is there of their rows, and of each if it is seen."""
+    d, of_sites = sites.n_features, {}
+
+    def check(answer: Answer, total: np.ndarray, counts: np.ndarray, count: np.ndarray) -> None:
+        (n,) = count
+        answer.check_count(n)
+        answer.agree("number of features", len(total))
+        most = n * (1 + _SAME_WEIGHT)
+        if len(counts) != len(total) or not ((counts >= 0) & (counts <= most)).all():
+            raise answer.refused("counts of entries that no rows have")
+        if total[counts == 0].any():
+            raise answer.refused("sums of columns without entries")
+        with np.errstate(over="ignore"):
+            answer.check_squares(total / np.where(counts, counts, 1.0), 0.0)
+        of_sites[answer.site] = counts, float(n)
+
     shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
     if pairs:
         shapes["together"] = (d * (d + 1) // 2,)
-    found = sums.sum("entries", shapes)
-    (lost,) = np.nonzero(found["counts"] < 0.5)
+    found = sites.added("entries", shapes, (), check)
+    counts, d = found["counts"], sites.n_features
+    (lost,) = np.nonzero(counts < 0.5 if sites.secure else counts == 0)
     if len(lost):
         raise ValueError(f"column {lost[0]} is observed in 0 rows of all sites; leave it out.")
     known_pairs = shared.symmetric(found["together"], d) if pairs else None
-    return found["sum"] / found["counts"], Seen(found["counts"][None], found["count"], known_pairs)
+    return found["sum"] / counts, Seen(counts[None], found["count"], known_pairs), of_sites
 
 
 def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
@@ -294,14 +287,12 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
             f"missing={estimator.missing!r} takes all rows of a site at once, as each is filled in "
             "anew: fit_sites does."
         )
-    if isinstance(sites, SecureSums):
-        mean, seen = _entries_of_all(sites, fills)
-        shared.know_columns(estimator, sites.columns)
-        if fills:
-            return _fill_by_sums(estimator, sites, mean, seen)
-        found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
-    elif fills:
+    if fills:
         return _fit_by_filling(estimator, sites)
+    if isinstance(sites, SecureSums):
+        mean, seen, _ = _entries_of_all(sites, False)
+        shared.know_columns(estimator, sites.columns)
+        found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
     elif not (found := shared.received(estimator, sites, "pairs", _pairs, batch)):
         return None
     estimator.communication_ = estimator.communication_.copy()
@@ -321,16 +312,3 @@ def _summed_pairs(sums: SecureSums, mean: np.ndarray, n: float) -> Site:
     names = {"feature_names": None, "site": None, "sites": ()}
     moments: Any = PairMoments._trusted(**values, **about, **names)
     return Site(None, max(1, round(n)), moments)
-
-
-def _fill_by_sums(fitted: Any, sums: SecureSums, mean: np.ndarray, seen: Seen) -> FederatedPCA:
-    """Let the sites fill their rows in, and add up moments of them, over rounds."""
-    n = float(seen.rows[0])
-
-    def fill(query: Subspace) -> tuple[dict[str, Site], Seen]:
-        found = shared.triangle_about(fitted, sums, query.mean, n, "filled", *_sent(query))
-        summary = subspace_of(found.triangle, sums.dtype)
-        return {_ALL: Site(None, max(1, round(n)), summary)}, seen
-
-    filling.fill_in_rounds(fitted, 1, mean, n, fill)
-    return fitted

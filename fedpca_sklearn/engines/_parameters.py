@@ -109,7 +109,7 @@ def _built(node: ast.expr, known: tuple[type, ...]) -> Any:
 
 
 # Version of the questions: another one where a question, or its answer, means something else.
-PROTOCOL = 2
+PROTOCOL = 3
 # Kinds of questions that begin a fit or a batch, whatever the estimator. A site takes them all in,
 # to refuse those for another estimator by name.
 FIRST_KINDS = (

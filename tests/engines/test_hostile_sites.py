@@ -226,10 +226,13 @@ pairs * | arrays(pairs=np.zeros(99, np.uint8)) | node 3: no valid moments
 pairs * | pairs(ROWS, products=np.full((8, 8), 1e6) - 1e5 * np.eye(8)) | node 3: must not exceed
 pairs * | pairs(ROWS[:, :7]) | west: its number of features is 7
 pairs * | pairs(ROWS, origin=np.full(8, 1e300)) | node 3: too large
-fill entries | arrays(entries=np.full((2, 8), -1.0)); arrays(entries=np.full((2, 8), 61.0)) |\
- node 3: counts
-fill entries | arrays(entries=np.full((2, 7), 9.0)) | west: its number of features is 7
-fill entries | arrays(entries=np.full((2, 8), 1e300)) | node 3: .
+fill entries | arrays(counts=np.full(8, -1.0)); arrays(counts=np.full(8, 61.0));\
+ arrays(counts=np.full(7, 9.0)) | node 3: counts
+fill entries | arrays(sum=np.full(7, 9.0), counts=np.full(7, 9.0)) |\
+ west: its number of features is 7
+fill entries | arrays(counts=put(0, 0.0)) | node 3: sums of columns without entries
+fill entries | arrays(sum=np.full(8, 1e300)); arrays(counts=put(0, 1e-300)) |\
+ node 3: values that are too large
 fill filled | arrays(summary=np.zeros(99, np.uint8)) | west: no valid summary
 fill filled | summary_of(ROWS[:50]) | west: other rows than
 fill filled | summary_of(ROWS[:60, :2]) | west: its number of features is 2

@@ -141,10 +141,10 @@ def test_what_a_site_reads_for_secure_sums_must_be_the_same(own, asked, why):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"protocol": None}, "of no version of the protocol, the site speaks version 2"),
-        ({"protocol": 1}, "of version 1 of the protocol, the site speaks version 2"),
+        ({"protocol": None}, "of no version of the protocol, the site speaks version 3"),
+        ({"protocol": 1}, "of version 1 of the protocol, the site speaks version 3"),
         ({"protocol": True}, "of version True of the protocol"),
-        ({"protocol": "2"}, "of version '2' of the protocol"),
+        ({"protocol": "3"}, "of version '3' of the protocol"),
         ({"estimator": None}, "the estimator must be DistributedPCA, got nothing"),
         ({"estimator": "x\n" * 999}, "the estimator must be DistributedPCA, got x\\nx\\n"),
         ({"parameters": None}, "a question states at most 200 parameters, as texts"),
