@@ -19,7 +19,7 @@ from .._validation.containers import check_text
 from . import _columns, _federated, _rounds, _tracking  # noqa: F401
 from . import _estimators as shared
 from ._messages import Array, Carrier, Context, Message, arrays_of, shown
-from ._parameters import FIRST_KINDS, check_same_estimator, stated
+from ._parameters import check_same_estimator, stated
 from ._questions import MOMENTS, RUN, AskedRows, RefusedError, Task, asked, asked_rows
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
 from ._sites import SecureSums, Sites
@@ -33,13 +33,7 @@ _KEPT = 4
 
 
 class SiteApp:
-    """A site that answers questions about one estimator; the parameters are of `client_app`.
-
-    Attributes
-    ----------
-    kinds : list of str
-        Kinds of questions that it answers, or refuses by name.
-    """
+    """A site that answers questions about one estimator; the parameters are of `client_app`."""
 
     def __init__(
         self,
@@ -63,10 +57,9 @@ class SiteApp:
 
             self._sums = SiteSums(secure, self._tasks)
             self._steps = self._sums.steps
-        self.kinds = list({**self._tasks, **self._steps, **dict.fromkeys(FIRST_KINDS)})
 
     def reply(self, message: Message, context: Context) -> Message:
-        """What the site replies to a question, of a kind of these: noted, checked, and answered."""
+        """What the site replies to a question, which is noted, checked, and answered."""
         kind, sent = message.kind, dict[str, Array]()
         config: dict[str, Any] = {"site": f"node {context.node_id}"}
         what = {"run": str(context.run_id), "kind": kind, "estimator": self._stated["estimator"]}

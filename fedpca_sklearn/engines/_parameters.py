@@ -110,13 +110,6 @@ def _built(node: ast.expr, known: tuple[type, ...]) -> Any:
 
 # Version of the questions: another one where a question, or its answer, means something else.
 PROTOCOL = 3
-# Kinds of questions that begin a fit or a batch, whatever the estimator. A site takes them all in,
-# to refuse those for another estimator by name.
-FIRST_KINDS = (
-    *("summary", "factor", "moments", "pairs"),
-    *("summary_of_batch", "factor_of_batch", "moments_of_batch", "pairs_of_batch"),
-    *("entries", "space", "batch", "bounds", "keys", "secure_keys", "n_rows"),
-)
 # Parameters of a process, and those that play no part over a network, also of what an estimator is
 # made of. The file of a ledger is the site's own.
 _OF_A_PROCESS = {*_OWN, "random_state"}

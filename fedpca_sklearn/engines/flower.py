@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 try:
@@ -134,14 +135,13 @@ def client_app(
             if name.startswith(_OWN):  # others are their authors'
                 state[name] = dict(record)
         own = SiteContext(context.node_id, context.run_id, context, context.run_config, state)
-        kind = message.metadata.message_type.removeprefix("query.")
-        found = site_app.reply(Message(kind, *_read(message.content, _ASKED)), own)
+        config, arrays = _read(message.content, _ASKED)
+        found = site_app.reply(Message(str(config.pop(_KIND, "")), config, arrays), own)
         for name, kept in state.items():
             context.state[name] = ConfigRecord(kept)
         return FlowerMessage(_content(found, _SENT), reply_to=message)
 
-    for kind in site_app.kinds:
-        app.query(kind)(reply)
+    app.query()(reply)
     return app
 
 
@@ -340,6 +340,8 @@ def _configured_site(context: Context) -> str:
 
 # How the names of a site's own records begin, in the state that Flower keeps.
 _OWN = "fedpca_sklearn"
+# Where a question says its kind: Flower knows one, and the site refuses others by name.
+_KIND = "kind"
 # Names of the records of arrays in questions and in replies.
 _ASKED, _SENT = "arguments", "arrays"
 # What Flower is told of the bytes of an array, which it does not read.
@@ -375,10 +377,11 @@ class _FlowerGrid(Carrier):
 
     def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
         """First reply of each node to the question that this node was asked."""
-        messages = {
-            node: FlowerMessage(_content(asked, _ASKED), node, f"query.{asked.kind}", ttl=timeout)
-            for node, asked in questions.items()
-        }
+        messages = {}
+        for node, question in questions.items():
+            kind = {_KIND: question.kind}
+            asked = _content(replace(question, config={**question.config, **kind}), _ASKED)
+            messages[node] = FlowerMessage(asked, node, "query", ttl=timeout)
         first: dict[int, Message] = {}
         for reply in self.grid.send_and_receive(list(messages.values()), timeout=timeout):
             node = reply.metadata.src_node_id

@@ -30,7 +30,7 @@ class InProcessGrid(Grid):
     Attributes
     ----------
     asked : list of (str, str)
-        Site and type of each question so far.
+        Site and kind of each question so far.
     contexts : dict of int to Context
         What each node keeps between questions.
 
@@ -129,7 +129,8 @@ class InProcessGrid(Grid):
             node = message.metadata.dst_node_id
             context = self.contexts[node]
             site = str(context.node_config["site"])
-            self.asked.append((site, message.metadata.message_type))
+            asked = message.content.config_records.get("config", {})
+            self.asked.append((site, str(asked.get("kind", ""))))
             reply: Message | None
             try:
                 reply = self.apps[node](message, context)

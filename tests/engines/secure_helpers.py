@@ -2,7 +2,6 @@
 
 import numpy as np
 from engines.site_helpers import ROWS, SECURE, Site, made
-from flwr.app import ConfigRecord
 from flwr.supercore.primitives.asymmetric import (
     generate_key_pairs,
     private_key_to_bytes,
@@ -37,8 +36,8 @@ class Server:
 
     def tell(self, i, kind, *arguments, **config):
         """What site i answers: its configuration and its arrays."""
-        record = ConfigRecord({**self.sites[i].stated, "nonce": "once", **config})
-        return self.sites[i].ask(kind, *arguments, config=record)
+        said = {**self.sites[i].stated, "nonce": "once", **config}
+        return self.sites[i].ask(kind, *arguments, config=said)
 
     def keys(self, begin=True):
         if begin:  # a fit, with what the sites announce

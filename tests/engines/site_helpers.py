@@ -88,7 +88,7 @@ def numpy_of(array):
 
 
 def kind_of(message):
-    return message.metadata.message_type.removeprefix("query.")
+    return message.content.config_records["config"]["kind"]
 
 
 def arrays_of(message, name="arrays"):
@@ -375,8 +375,8 @@ class Site:
         }
         content = {name: record for name, record in content.items() if record is not None}
         if isinstance(content.get("config"), dict):
-            content["config"] = ConfigRecord(content["config"])
-        message = Message(RecordDict(content), 5, f"query.{kind}")
+            content["config"] = ConfigRecord({"kind": kind, **content["config"]})
+        message = Message(RecordDict(content), 5, "query")
         message.metadata.__dict__["_message_id"] = str(next(self.ids))
         reply = self.app(message, self.context)
         return dict(reply.content.config_records["config"]), arrays_of(reply)

@@ -335,9 +335,13 @@ def test_arrays_that_are_none_are_refused_without_memory_for_them(array):
 
 
 def test_records_and_kinds_that_are_none():
-    for kind in ("rows", "message"):
-        with pytest.raises(ValueError, match="No query function registered"):
-            site_of("power").ask(kind)
+    for kind in ("rows", "message", "", "x" * 2**20):
+        why = f"the estimator has no question of the kind {kind[:300]!r}"[:300]
+        assert_refused(site_of("power"), kind, why=why)
+    for kind in (7, [b"a", b"b"]):
+        config = {"kind": kind, "nonce": "once"}
+        said = site_of("power").stated | config
+        assert_refused(site_of("power"), "", config=said, why="no question of the kind")
     assert_refused(site_of("power"), "variances", arguments=None, why="has 2 arguments, got 0")
     names = ArrayRecord({f"{i}x": Array(np.ones(1)) for i in range(2)})
     assert_refused(site_of("power"), "variances", arguments=names, why="has 2 arguments, got 2")

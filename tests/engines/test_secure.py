@@ -122,7 +122,7 @@ def test_bounds_are_announced_once_and_no_sum_finds_a_scale():
     assert_pca(fit_sites(grid, PCA_2, wait=0, secure=SECURE))
     asked = [kind for _, kind in grid.asked]
     for kind, n in (("bounds", 1), ("secure_keys", 1), ("secure_unmask", 2)):
-        assert asked.count(f"query.{kind}") == n * len(PARTS), kind
+        assert asked.count(kind) == n * len(PARTS), kind
 
 
 def test_flowers_masks_are_not_used():
