@@ -198,6 +198,11 @@ def partial_fit_over(carrier: Carrier, estimator: Any, batch: int | None, wanted
             "many batches of the sites it has."
         )
     check_integer("batch", number, 0)
+    if (mechanism := getattr(kept, "mechanism", None)) is not None:  # of which no batch has a cost
+        raise ValueError(
+            f"mechanism must be None for batches over a network, got {mechanism!r}; fit_sites "
+            "takes all rows of a site at once."
+        )
     sites = wanted.sites(carrier, kept)
     if not fitted_before:
         shared.started(kept)

@@ -23,7 +23,6 @@ from sklearn.utils import check_random_state
 from .._kernels.rows import scatter_product
 from .._validation.checks import check_at_most_features
 from ..communication import Federation
-from ..communication._topology import as_topology
 from ..summary import Subspace
 from ..vertical import PowerRounds, VerticalFederatedKernelPCA, VerticalFederatedPCA, VFedPCA
 from ..vertical import _vertical_kernels as kernels
@@ -50,12 +49,6 @@ OF_ROWS = (
 
 
 # -------------------------------------------------------------------- at a site
-
-
-def refuse_topology(estimator: Any) -> None:
-    """Raise unless the messages go to a server."""
-    if as_topology(estimator.topology) is not None:
-        raise ValueError(f"topology must be 'server' over a network, got {estimator.topology!r}.")
 
 
 def own_keys(site: str, X: Any, *, keys: Any) -> dict[str, Any]:
@@ -296,7 +289,6 @@ def tasks_of_parts(estimator: Any, secure: Any = None) -> Tasks:
 
 @site_work.register
 def _(estimator: VerticalFederatedPCA, secure: Secure = None) -> Tasks:
-    refuse_topology(estimator)
     method, center = estimator._method(), estimator.center
     if secure and not isinstance(method, PowerRounds):
         raise ValueError(
@@ -335,7 +327,6 @@ def _tasks_of(method: Any, center: bool, rank: int) -> Tasks:
 
     task = partial(Task, reads=OF_ROWS, matched=True)
     if isinstance(method, PowerRounds):
-        shared.refuse_channel(method.channel)
         how: Any = {"rank": partial(min, rank), "grids": grids_of_sums}
         return {"times_columns": task(times_columns, method.n_rounds, **how)}
     if isinstance(method, LeftVectorMerge):
@@ -420,7 +411,6 @@ def spanning(vectors: np.ndarray) -> np.ndarray:
 
 @site_work.register
 def _(estimator: VerticalFederatedKernelPCA, secure: Secure = None) -> Tasks:
-    refuse_topology(estimator)
     estimator._check_parameters()
     if secure:
         why = ": the vectors of the sites' own kernels do not add up"

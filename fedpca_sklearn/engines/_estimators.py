@@ -23,6 +23,7 @@ from .._kernels.row_moments import SiteMoments
 from .._kernels.tolerances import GRAM_ROUNDING
 from .._validation.containers import check_names
 from ..communication import CommunicationLog, Federation
+from ..communication._topology import as_topology
 from ..federated import FederatedScaler
 from ..federated._clients import ClientsTransformer
 from ..rounds._power_method import moments_by_sum
@@ -173,12 +174,17 @@ def check_parameters(estimator: Any) -> None:
     getattr(estimator, "_check_parameters", estimator._validate_params)()
 
 
-def refuse_channel(channel: Any) -> None:
-    """Raise unless messages pass no simulated channel."""
-    if channel is not None:
-        raise ValueError(
-            f"channel must be None over a real network, got {channel!r}, a simulated one."
-        )
+def _refuse_simulated(estimator: Any) -> None:
+    """Raise unless messages go to a server, through no simulated channel."""
+    given = estimator.get_params()
+    for name in ("channel", "method__channel"):
+        if (channel := given.get(name)) is not None:
+            raise ValueError(
+                f"channel must be None over a real network, got {channel!r}, a simulated one."
+            )
+    topology = given.get("topology")
+    if topology is not None and as_topology(topology) is not None:
+        raise ValueError(f"topology must be 'server' over a network, got {topology!r}.")
 
 
 def rows_sent(X: Any, weight: np.ndarray | None) -> dict[str, Any]:
@@ -278,15 +284,15 @@ def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> Non
 
 def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
     """What a site does by kind of question, with secure sums or without."""
-    if secure is None:
-        return site_work(estimator)
-    from . import _secure_sum  # noqa: F401  an optional dependency
+    if secure is not None:
+        from . import _secure_sum  # noqa: F401  an optional dependency
 
-    if "secure" not in signature(site_work.dispatch(type(estimator))).parameters:
-        raise _unsummed(estimator)
-    tasks = site_work(estimator, secure)
+        if "secure" not in signature(site_work.dispatch(type(estimator))).parameters:
+            raise _unsummed(estimator)
+    tasks = site_work(estimator) if secure is None else site_work(estimator, secure)
+    _refuse_simulated(estimator)
     openly = {"bounds", "batch", "columns_bound"} & tasks.keys()  # which announce bounds
-    return tasks if openly else {"bounds": OF_BOUNDS, **tasks}
+    return tasks if secure is None or openly else {"bounds": OF_BOUNDS, **tasks}
 
 
 # -------------------------------------------------------------------- first and second moments

@@ -82,12 +82,7 @@ def _(estimator: FederatedPCA, secure: Secure = None) -> Tasks:
 @partial_fit_estimator.register
 def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> FederatedPCA | None:
     if estimator.mechanism is not None:
-        if batch is None:
-            return _private.fit_private(estimator, sites)
-        raise ValueError(  # what each batch costs is not accounted for
-            f"mechanism must be None for batches over a network, got {estimator.mechanism!r}; "
-            "fit_sites takes all rows of a site at once."
-        )
+        return _private.fit_private(estimator, sites)
     if estimator.missing is not None:
         return fit_missing(estimator, sites, batch)
     if isinstance(sites, SecureSums):
@@ -393,13 +388,8 @@ def _(estimator: FederatedScaler, secure: Secure = None) -> Tasks:
 @fit_estimator.register
 @partial_fit_estimator.register
 def _(estimator: FederatedScaler, sites: Sites, batch: int | None = None) -> FederatedScaler | None:
-    if estimator.mechanism is not None and batch is None:
-        return _private.fit_private_scales(estimator, sites)
     if estimator.mechanism is not None:
-        raise ValueError(
-            "mechanism must be None for batches: sums with noise are of all rows at once, got "
-            f"{estimator.mechanism!r}."
-        )
+        return _private.fit_private_scales(estimator, sites)
     if isinstance(sites, SecureSums):
         found = {"all sites": _moments_of_sums(sites)}
     elif not (found := shared.received(estimator, sites, "moments", _moments_received, batch)):

@@ -21,7 +21,6 @@ import numpy as np
 from sklearn.base import clone
 
 from ..communication._channel import exponent_of
-from ..communication._federation import message_of
 from ..federated import FederatedPCA, FederatedScaler
 from ..federated import _private as releasing
 from ..privacy import Mechanism, PrivacyNoiseWarning, ScalerNoise
@@ -310,13 +309,11 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
             if np.abs(found).max() > sizes[answer.site] * (1 + 1e-9) + DEVIATIONS * noise:
                 raise answer.refused("more than its rows and their noise add up to")
 
-        if sites.secure:
-            return sites.added(_in_turn(kind, turn), shapes, arguments)[kind], float(n_rows)
-        sites.begin()  # with the sites that are left
-        found = sites.added(_in_turn(kind, turn), shapes, arguments, check)
-        up, sent = map(message_of, (found[kind], np.hstack(arguments)))
-        sites.log.record([up] * len(sites.members), [sent] * len(sites.members))
-        return found[kind], sum(map(sizes.__getitem__, sites.members))
+        if not sites.secure:
+            sites.begin()  # with the sites that are left
+        asked, sent = (_in_turn(kind, turn), shapes, arguments), np.hstack(arguments)
+        found = sites.added(*asked, check, sites.log, sent)[kind]
+        return found, sum(map(sizes.__getitem__, sites.members)) if sizes else n_rows
 
     n_sources: float = len(sites.names)
     if sites.secure and mechanism.trust == "sum":

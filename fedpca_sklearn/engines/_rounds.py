@@ -87,8 +87,6 @@ def of_query(
 
 @site_work.register
 def _(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks:
-    shared.refuse_channel(estimator.channel)
-
     if estimator.mechanism is not None:
         return private_rounds(estimator, secure)
 
@@ -108,8 +106,6 @@ def _(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks:
 
 @site_work.register
 def _(estimator: FederatedHeteroscedasticPCA, secure: Secure = None) -> Tasks:
-    shared.refuse_channel(estimator.channel)
-
     def rank(d):
         return estimator.n_components
 

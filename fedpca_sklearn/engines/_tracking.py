@@ -22,7 +22,7 @@ from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
 from ..tracking._stmiss import Filled, State, fill, residuals
 from ..tracking._stmiss_tracker import STMissTracker
-from ._estimators import Rounds, Secure, Tasks, partial_fit_estimator, refuse_channel, site_work
+from ._estimators import Rounds, Secure, Tasks, partial_fit_estimator, site_work
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns, dense
 from ._secure import BOUNDS, Bounds, Grid, Grids
@@ -174,7 +174,6 @@ def moments_of(rows: np.ndarray) -> RowMoments:
 
 @site_work.register
 def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
-    refuse_channel(tracker.channel)
     updates, rounds = tracker.n_iter + 1, max(tracker.n_rounds, tracker._first_rounds)
 
     def batch_rows(d):

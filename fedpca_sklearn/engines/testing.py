@@ -129,8 +129,8 @@ class InProcessGrid(Grid):
             node = message.metadata.dst_node_id
             context = self.contexts[node]
             site = str(context.node_config["site"])
-            asked = message.content.config_records.get("config", {})
-            self.asked.append((site, str(asked.get("kind", ""))))
+            config: Any = message.content.config_records.get("config", {})
+            self.asked.append((site, str(config.get("kind", ""))))
             reply: Message | None
             try:
                 reply = self.apps[node](message, context)
