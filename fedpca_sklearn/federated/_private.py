@@ -26,13 +26,11 @@ from ..privacy._above_noise import (
     count_above,
     edge,
     edge_of_sum,
-    left_across,
     n_within,
     noise_message,
     noise_of_means,
     spike_of_mean,
     spike_of_means,
-    variances_across,
 )
 from ..privacy._ledger import ROUNDING, Accounts
 from ..privacy._mechanism import Costs, Terms, seeds_of
@@ -289,29 +287,23 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
         n_rows = np.array([s.n_samples / n_calls for s in summaries])
-        distances = _distances_of_means(pca, terms, sites, t, n_calls)
-        spike = spike_of_mean(max(distances), t, d)
-        of_all_means = spike_of_mean(float(np.mean(distances)), t, d)
-        of_spikes = spike_of_means(size, d, of_all_means, len(summaries))
+        if spikes := _spikes_of_means(pca, terms, sites, t, n_calls):
+            spike = max(spikes)
+            of_spikes = spike_of_means(size, d, float(np.mean(spikes)), len(summaries))
         # and the means of clients differ by their noise
         of_means = noise_of_means(t, d, n_rows, terms.row_norm)
     found, noise = pca.subspace_, edge(size, d, spike)
     above = _n_above(pca, found, sites, noise, of_means, n_calls, of_spikes)
-    if spike and n_calls == 1 and "center" not in pca.mechanism.searches:
+    usual = n_calls == 1 and "center" not in pca.mechanism.searches
+    if usual and len(sites) > 1 and spike > size * math.sqrt(d):  # beyond the other noise
         far = [s.mean - terms.origin(d) for s in sites]
-        if len(sites) == 1:
-            across = np.minimum(variances_across(found, far[0]), found.singular_values**2)
-            left = left_across(spike, t * math.sqrt(d) / pca.n_samples_ / distances[0])
-            left = max(edge(size, d), left)
-            above = max(above, count_above(across, *_spectra(pca, sites), left, d))
-        elif spike > size * math.sqrt(d):  # otherwise it is not beyond the other noise
-            without = [across_mean(s, u) for s, u in zip(sites, far, strict=True)]
-            std = np.minimum(t / n_rows, terms.row_norm / math.sqrt(d))
-            left = edge(size, d, d * float((n_rows * std**2).max()))  # of n g g^T, of such noise g
-            across = merge_subspaces(without)
-            n_across = _n_above(pca, across, without, left, of_means)
-            lean = math.sqrt(d) * float(n_rows @ std / (n_rows @ distances))
-            above = max(above, n_within(found.components, across.components[:n_across], lean))
+        without = [across_mean(s, u) for s, u in zip(sites, far, strict=True)]
+        std = np.minimum(t / n_rows, terms.row_norm / math.sqrt(d))
+        left = edge(size, d, d * float((n_rows * std**2).max()))  # of n g g^T, of such noise g
+        across = merge_subspaces(without)
+        n_across = _n_above(pca, across, without, left, of_means)
+        lean = math.sqrt(d) * float(n_rows @ std / (n_rows @ np.linalg.norm(far, axis=1)))
+        above = max(above, n_within(found.components, across.components[:n_across], lean))
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
@@ -355,12 +347,13 @@ def _n_above(
     return count_above(merged, spectra, scatters, noise, found.n_features, of_spikes, within)
 
 
-def _distances_of_means(
+def _spikes_of_means(
     pca: Any, terms: Terms, summaries: list[Subspace], t: float, n_calls: int
 ) -> list[float]:
-    """Distances of means to the centre that their rows were clipped about, or their sizes.
+    """What the noise of means adds to the largest eigenvalue of releases that it is not taken off.
 
-    ``t`` is the deviation of the noise on sums of rows.
+    By their distances to the centre that rows were clipped about, or by the sizes of these. ``t``
+    is the deviation of the noise on sums of rows. See `SecondMomentMechanism.summary`.
     """
     d, mechanism = len(pca.mean_), pca.mechanism
     search, R = mechanism.searches.get("center"), terms.row_norm
@@ -369,13 +362,15 @@ def _distances_of_means(
         mean, n = summary.mean, summary.n_samples / n_calls
         if search is None:
             far = float(np.linalg.norm(mean - terms.origin(d)))
+            if mechanism._noise_taken_off(far, t, n, R, d):
+                continue
             if far < R * (1 - 1e-9):  # otherwise shortened to R
                 far = math.sqrt(max(0.0, far**2 - d * (t / summary.n_samples) ** 2 * n_calls))
-            found.append(far)
+            found.append(spike_of_mean(far, t, d))
             continue
         cost = search._cost_of_mean(n, d, mechanism.budget() / mechanism.n_releases)
         std, far = mechanism._sum_std(cost, d) / n, float(np.linalg.norm(mean))
         for _ in range(N_ROUNDS):  # whose norms are larger than R, and hold what is still to go
             far = min(far, math.sqrt(d) * std * 2 * math.hypot(R, far))
-        found.append(far)
+        found.append(spike_of_mean(far, t, d))
     return found

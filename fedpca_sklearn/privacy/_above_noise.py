@@ -22,6 +22,11 @@ _FLUCTUATION = 2.3
 _ROWS_OF_A_PLAN = 2000
 # Cosine of a component with those across the means from which on it is one of them.
 _SAME = 2 / 3
+# Deviations of noise beyond which a row along the mean has variance of its own.
+_EVIDENT = 2.0
+# Noise of a mean, in units of the other noise, below which it is left as it is; and length of a
+# mean, in that of its noise, below which its direction says little.
+_ROUNDING, _FAR = 1e-6, 1.5
 # Draws of the noise, and multiplications that all of them may take.
 _DRAWS, _LARGEST = 20, 1e10
 
@@ -74,26 +79,6 @@ def noise_of_means(std: float, d: int, n_rows: np.ndarray, row_norm: float) -> f
     variances = np.minimum(std, n_rows * (row_norm / math.sqrt(d))) ** 2 / n_rows
     f = math.sqrt(max(0.0, float(variances @ (1 - n_rows / n_rows.sum()))))
     return (min(f, math.sqrt(variances.max())) * math.sqrt(d) + f) ** 2
-
-
-def left_across(spike: float, lean: float) -> float:
-    """What a spike of the noise g of a mean u leaves across the mean with this noise.
-
-    u g^T + g u^T has nothing across u, but does without its negative eigenvalue: the component is
-    at 45 degrees to both, so that a quarter is left, and more as the mean leans away from it, by
-    the length of its noise over its own.
-    """
-    return spike * (1 + min(2 * lean, 1.0)) ** 2 / 4
-
-
-def variances_across(summary: Subspace, direction: np.ndarray) -> np.ndarray:
-    """Sums of squares along the components, of what is orthogonal to a direction, of shape (k,).
-
-    Of the noise of the mean only `left_across` is left there.
-    """
-    V, u = summary.components, direction / np.linalg.norm(direction)
-    across = V - np.outer(V @ u, u)
-    return np.sum(((across @ V.T) * summary.singular_values) ** 2, axis=1)
 
 
 def across_mean(summary: Subspace, direction: np.ndarray) -> Subspace:
@@ -160,6 +145,73 @@ def fluctuating(edge: float, d: int, quantile: float = 1.0) -> float:
     quantiles are 1 at 95 % and 1.3 at 97 %.
     """
     return edge * (1 + quantile * d ** (-2 / 3) / 2)
+
+
+def is_far(length: float, std: float, d: int) -> bool:
+    """Whether a mean is so much longer than its noise that this can be taken off its row."""
+    return 0 < _FAR * std * math.sqrt(d) <= length
+
+
+def without_noise_of_mean(
+    M: np.ndarray, mean: np.ndarray, n: int, size: float, std: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """A second moment about a noisy mean without most of the mean's noise, and such a mean.
+
+    Parameters
+    ----------
+    M : ndarray of shape (d, d)
+        Second moment of n rows about the centre, with symmetric noise of ``size`` off the diagonal.
+    mean : ndarray of shape (d,)
+        Mean of the rows less the centre, with noise of deviation ``std`` on each entry.
+    n : int
+    size, std : float
+
+    Returns
+    -------
+    moment : ndarray of shape (d, d)
+        M - n m m^T, m the second result.
+    mean : ndarray of shape (d,)
+        The mean about which the row of M - n m m^T in the direction of the mean has no more noise
+        than others, unless it shows variance.
+
+    Notes
+    -----
+    Noise g of a mean u leaves - n (u g^T + g u^T): a row and a column in the direction of the mean
+    with noise n |u| ``std``, which have an eigenvalue of their own once that is beyond ``size``,
+    and hide all below. M has none of it. So a shorter row is one about another mean, which M tells,
+    and nothing of M is lost in a merge. A share of the row is kept where it shows variance in this
+    direction: by its length beside that of noise (James, Stein), in what is beyond the noise
+    across the mean.
+    """
+    d, far = len(mean), float(np.linalg.norm(mean))
+    about = M - n * np.outer(mean, mean)
+    spread = n * std * math.sqrt(max(0.0, far**2 - d * std**2))
+    if spread <= _ROUNDING * size:
+        return about, mean
+    e, noise = mean / far, math.hypot(size, spread)
+    row = about @ e
+    variance = float(e @ row)
+    row -= variance * e
+    kept, within = 0.0, np.zeros(d)
+    if variance > 0:
+        across = about - np.outer(e, row) - np.outer(row, e) - variance * np.outer(e, e)
+        across -= np.outer(row, row) / (n * far**2)  # n g g^T, if the row is noise
+        values, V = np.linalg.eigh(across)
+        V = V[:, values > fluctuating(edge(size, d), d, _ABOVE) + max(0.0, np.median(values))]
+        within = V @ (V.T @ row)
+        # the variance has noise of twice the deviation
+        length = math.hypot(variance / 2, float(np.linalg.norm(within))) / noise
+        kept = max(0.0, 1 - ((math.sqrt(1 + V.shape[1]) + _EVIDENT) / length) ** 2)
+    least = size / noise * math.sqrt(max(0.0, 1 - n * std**2 * math.sqrt(d) / size))
+    factor = min(1.0, least * math.sqrt(1 + 2 * kept))
+    shorter = factor * row + max(0.0, least + (1 - least) * kept - factor) * within
+    shorter += variance * (least**2 + (1 - least**2) * kept) * e
+    product = M @ e - shorter  # n (m e) m
+    square = float(product @ e)
+    if not square > 0:
+        return about, mean
+    mean = product / math.sqrt(n * square)
+    return M - n * np.outer(mean, mean), mean
 
 
 def count_above(
