@@ -15,15 +15,16 @@ from .._dask import RowChunks
 from .._kernels.linalg import flip_signs
 from .._kernels.observed import filled_in, gram_inverses, noise_ridge, patterns_of
 from .._kernels.row_moments import is_rounding, means_of_columns
-from .._kernels.sizes import SMALL_DIMENSION, row_slices
+from .._kernels.sizes import SMALL_DIMENSION, kept_directions, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
 from .._validation.checks import AT_LEAST_ONE, allowed, check_finite, with_parameters
 from ..communication._federation import Message
-from ..summary import Subspace, merge_subspaces
+from ..summary import Subspace
+from ..summary._exact import ScatterMatrix
 from ..summary._merging import in_float64
 from ..summary._rank_selection import HELD_OUT, held_out_components
-from ..summary._updating import lacks_directions
+from ..summary._updating import lacks_directions, stacked_by_block, updated
 from ._available_pairs import MissingStrategy
 from ._clients import label_order, rows_of
 from ._local_fit import Site
@@ -358,7 +359,6 @@ def with_covariance(summary: Subspace, X: Any, weight: Any, query: Subspace) -> 
     V, noise = query.components.astype(np.float64), noise_of(query)
     whole = summary.n_features <= SMALL_DIMENSION and not lacks_directions(summary)
     keep = None if whole else len(summary.components)
-    beyond = Subspace.empty(summary.n_features, centered=False)
     noise *= summary.n_samples / (X.shape[0] if weight is None else weight.sum())  # of what counts
     for rows, times in _rows_with_holes(X, weight):
         for group in patterns_of(~np.isnan(rows), len(V)):
@@ -368,8 +368,8 @@ def with_covariance(summary: Subspace, X: Any, weight: Any, query: Subspace) -> 
             number = np.bincount(group.of_row, times[group.rows], len(lost))
             sizes = np.sqrt(noise * number[:, None] * np.maximum(values, 0.0))
             spread = (U * sizes[:, None, :]).transpose(0, 2, 1) @ V * lost[:, None, :]
-            beyond = beyond.update(spread.reshape(-1, V.shape[1]), keep)
-    return with_scatter(summary, beyond, keep)
+            summary = with_scatter(summary, spread.reshape(-1, V.shape[1]), keep)
+    return summary
 
 
 def _rows_with_holes(X: Any, weight: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -382,16 +382,20 @@ def _rows_with_holes(X: Any, weight: Any) -> Iterator[tuple[np.ndarray, np.ndarr
             yield rows[holes], weight[part][holes]
 
 
-def with_scatter(summary: Subspace, more: Subspace, keep: int | None = None) -> Subspace:
-    """The summary with the scatter of another one about the same mean; of its rows and labels."""
-    if not len(more.components):
-        return summary
-    about = summary._replace(site=None, model=None, privacy=None, feature_names=None)
-    part = more._replace(mean=summary.mean, n_samples=summary.n_samples, centered=True)
-    both = merge_subspaces([about, part], keep)
+def with_scatter(summary: Subspace, rows: np.ndarray, keep: int | None = None) -> Subspace:
+    """The summary with the scatter of more rows about its mean; of as many rows and labels."""
+    origin, known = np.zeros(summary.n_features), summary._leading
+    about = summary._replace(mean=origin, centered=False)
+    if keep is not None:
+        reserves = kept_directions(keep, summary.n_features)
+        both = updated(about, rows, max_rank=reserves, n_certain=keep).truncate(keep)
+    elif isinstance(known, ScatterMatrix):
+        both = updated(about, rows, n_certain=known.certainty.n_certain or None)
+    else:  # one decomposition, when directions are read
+        both = stacked_by_block(about, rows, None)
+    names = ("_leading",) if both._leading is not None else ("components", "singular_values")
     return summary._replace(
-        components=both.components.astype(summary.components.dtype),
-        singular_values=both.singular_values,
+        **{name: getattr(both, name) for name in names},
         scatter=both.scatter,
         column_scatter=both.column_scatter,
     )
@@ -527,8 +531,7 @@ def with_unseen_noise(subspace: Subspace, n_missing: np.ndarray, noise: float) -
     if not energy.any():
         return subspace
     if d <= DENSE:
-        more = Subspace.empty(d, centered=False).update(np.diag(np.sqrt(energy)))
-        return with_scatter(subspace, more)
+        return with_scatter(subspace, np.diag(np.sqrt(energy)))
     V, columns = subspace.components.astype(np.float64), subspace.column_scatter
     return subspace._replace(
         singular_values=np.sqrt(subspace.singular_values**2 + V**2 @ energy),

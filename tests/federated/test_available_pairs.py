@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from helpers import peak_bytes, sine
 from hypothesis import given, settings
@@ -464,3 +465,19 @@ def test_what_a_model_of_filled_rows_cannot_do():
     da = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="dask"):
         pca.fit(da.from_array(X, chunks=(100, 12)))
+
+
+def test_clients_decompose_what_their_rows_lack_at_most_once_a_round(monkeypatch):
+    solved = []
+
+    def counted(solve):
+        return lambda A, *args, **kwargs: (
+            solved.append(A.shape[-1] > 3) or solve(A, *args, **kwargs)
+        )
+
+    X = make_power_law(400, 30, alpha=1.0, random_state=0)
+    X[np.random.default_rng(0).random(X.shape) < 0.03] = np.nan
+    monkeypatch.setattr(scipy.linalg, "svd", counted(scipy.linalg.svd))
+    monkeypatch.setattr(np.linalg, "eigh", counted(np.linalg.eigh))
+    FederatedPCA(3, missing=ConditionalFill(2)).fit(X, clients=np.arange(400) % 20)
+    assert sum(solved) < 2 * 20  # in two rounds of three; 163 if filled rows and holes are apart
