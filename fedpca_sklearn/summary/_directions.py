@@ -16,7 +16,7 @@ from scipy.linalg.lapack import dgejsv
 
 from .._kernels import linalg
 from .._kernels.linalg import flip_signs
-from .._kernels.sizes import rank_for_fraction
+from .._kernels.sizes import rank_for_fraction, slices_of
 from .._kernels.stack import DenseBlock
 from .._kernels.tolerances import RANK_EPS
 
@@ -73,19 +73,19 @@ def _merge_gram(parts, corrections, cut, fallback=False):
 def _merge_orthogonal(parts, corrections, cut):
     """Grammenos et al. (2019), Algorithm 2: rotate within span(V1, what V2 adds to it).
 
-    Each further summary is projected on the complement of the basis so far; a pivoted QR of the
-    remainder leaves out what is dependent, so that the basis stays orthonormal for any ranks.
+    Further summaries, d directions of them at once, are projected on the complement of the basis so
+    far; a pivoted QR of the remainder leaves out what is dependent, so that the basis stays
+    orthonormal for any ranks.
     """
-    V, s = parts[0]
-    for i in range(1, len(parts)):
-        V2, s2 = parts[i]
-        B = np.concatenate([s2[:, None] * V2, corrections[i - 1 : i]])
+    (V, s), rest = parts[0], stack(parts[1:], corrections)
+    for at in slices_of(len(rest), max(rest.shape[1], 1)):
+        B = rest[at]
         C = B @ V.T
-        rest = B - C @ V
-        again = rest @ V.T
-        rest -= again @ V
+        beyond = B - C @ V
+        again = beyond @ V.T
+        beyond -= again @ V
         C += again
-        Q, R, order = scipy.linalg.qr(rest.T, mode="economic", pivoting=True, check_finite=False)
+        Q, R, order = scipy.linalg.qr(beyond.T, mode="economic", pivoting=True, check_finite=False)
         scale = np.finfo(np.float64).eps * RANK_EPS * np.linalg.norm(B)
         new = int(np.sum(np.abs(np.diag(R)) > scale))
         Q = Q[:, :new]

@@ -767,6 +767,18 @@ def test_weights_are_those_of_algorithm_4_which_algorithm_2_as_printed_misses(we
     assert np.allclose(printed, want, rtol=1e-3) == (weights[1] == 1)
 
 
+def test_many_small_parts_are_rotated_some_at_once(monkeypatch):
+    X, called, svd = make_rows(400, 50), [], np.linalg.svd
+    parts = [Subspace.from_rows(X[4 * i : 4 * i + 4]) for i in range(100)]
+    want = merge_subspaces(parts, method="svd")
+    monkeypatch.setattr(
+        np.linalg, "svd", lambda *args, **how: called.append(1) or svd(*args, **how)
+    )
+    merged = merge_subspaces(parts, method="orthogonal")
+    assert len(called) == 8  # of 3 x 100 directions and 99 differences of means, 50 at once
+    assert_allclose(merged.singular_values, want.singular_values, rtol=1e-12)
+
+
 @each_method
 def test_weights_are_decays_and_weighted_rows(method):
     X = make_rows(120, 20)
