@@ -16,9 +16,12 @@ from scipy.linalg.lapack import dgejsv
 
 from .._kernels import linalg
 from .._kernels.linalg import flip_signs
-from .._kernels.sizes import rank_for_fraction, slices_of
+from .._kernels.sizes import rank_for_fraction, rows_within, slices_of
 from .._kernels.stack import DenseBlock
 from .._kernels.tolerances import RANK_EPS
+
+# Entries of the directions that are rotated at once: 32 MB.
+_ENTRIES = 2**22
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,13 @@ def _merge_gram(parts, corrections, cut, fallback=False):
 def _merge_orthogonal(parts, corrections, cut):
     """Grammenos et al. (2019), Algorithm 2: rotate within span(V1, what V2 adds to it).
 
-    Further summaries, d directions of them at once, are projected on the complement of the basis so
+    Further summaries, up to d directions of them at once, are projected on the complement of the basis so
     far; a pivoted QR of the remainder leaves out what is dependent, so that the basis stays
     orthonormal for any ranks.
     """
     (V, s), rest = parts[0], stack(parts[1:], corrections)
-    for at in slices_of(len(rest), max(rest.shape[1], 1)):
+    d = rest.shape[1]
+    for at in slices_of(len(rest), min(d, rows_within(d, _ENTRIES))):
         B = rest[at]
         C = B @ V.T
         beyond = B - C @ V
