@@ -313,8 +313,9 @@ class Letter(NamedTuple):
                 end = at + length
                 if not at <= end <= len(data) or not isinstance(dtype + name, str):
                     raise ValueError
-                sizes = tuple(int(n) for n in shape)
-                arrays[name], at = Array(data[at:end], sizes, dtype), end
+                if not isinstance(shape, list) or {type(n) for n in shape} - {int}:
+                    raise ValueError
+                arrays[name], at = Array(data[at:end], tuple(shape), dtype), end
             if not fits or at != len(data) or hashlib.sha256(data).digest() != digest:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,5 +1,6 @@
 """Every protocol by files: the numbers of one process, whatever is killed, repeated or damaged."""
 
+import hashlib
 import itertools
 import json
 import os
@@ -32,7 +33,7 @@ from fedpca_sklearn.engines._apps import SiteApp
 from fedpca_sklearn.engines._messages import Array, Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
-from fedpca_sklearn.engines.protocols import SumsInProcess, Task
+from fedpca_sklearn.engines.protocols import Message, SumsInProcess, Task
 from fedpca_sklearn.privacy import DiscreteGaussian
 
 X = load_digits().data[:300]
@@ -566,6 +567,16 @@ def test_no_letter_is_anything_but_whole(content, at, byte, message):
     for data in (bytes(content), bytes(broken), whole[: at % len(whole)], whole + content[:1]):
         with suppress(ValueError):  # and no other error
             Letter.from_bytes(data)
+
+
+@pytest.mark.parametrize("shape", ["[Infinity]", "[1.5]", "[true]", '"12"', "{}"])
+def test_the_shape_of_an_array_is_a_list_of_whole_numbers(shape):
+    listed = f'[["x", {shape}, "<f8", 8]]'
+    text = f'{{"about": {{}}, "kind": "rows", "config": {{}}, "arrays": {listed}}}'.encode()
+    start = Letter({}, Message("rows")).to_bytes().partition(b"\n")[0] + b"\n"
+    whole = start + len(text).to_bytes(8, "little") + text + bytes(8)
+    with pytest.raises(ValueError, match="it is not whole, or not what was written"):
+        Letter.from_bytes(whole + hashlib.sha256(whole).digest())
 
 
 def test_questions_and_answers_are_counted(tmp_path):
