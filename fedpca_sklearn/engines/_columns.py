@@ -474,7 +474,7 @@ def client_of(
 ) -> kernels.ColumnClient:
     """The client of the simulation that a site is, one of several with so many columns."""
     d = X.shape[1]
-    groups = [np.arange(d), np.arange(n_columns - d)]
+    groups: list[Any] = [np.arange(d), range(n_columns - d)]  # a number alone takes no memory
     kernel = estimator._kernels(groups)[0]
     return kernels.ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
 

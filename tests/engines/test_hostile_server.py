@@ -334,6 +334,17 @@ def test_arrays_that_are_none_are_refused_without_memory_for_them(array):
     tracemalloc.stop()
 
 
+def test_a_number_of_columns_takes_no_memory():
+    """Of a kernel the number of all columns is a scale; no site has so many."""
+    site, n = site_of("kernels"), 40
+    keys = Array(site.keys)
+    tracemalloc.start()
+    assert site.answers("period", keys, NO40, NO40, np.eye(n)[0], 2.0**40)
+    assert site.answers("energies", keys, np.eye(n)[:1], 2.0**52)
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
 def test_records_and_kinds_that_are_none():
     for kind in ("rows", "message", "", "x" * 2**20):
         why = f"the estimator has no question of the kind {kind[:300]!r}"[:300]
