@@ -19,7 +19,7 @@ from .sizes import ENTRIES_AT_ONCE, row_slices, slices_of
 from .tolerances import UNDETERMINED
 
 # A direction without variance beyond the noise: what is filled in has no part in it.
-_NO_VARIANCE = 1e12
+NO_VARIANCE = 1e12
 # Rows whose coordinates are computed at once.
 ROWS_AT_ONCE = 64
 
@@ -40,8 +40,8 @@ def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
     if not noise > 0:
         return None
     beyond = variances.astype(np.float64) - noise
-    least = noise / _NO_VARIANCE or np.finfo(np.float64).smallest_subnormal
-    return np.minimum(noise / np.maximum(beyond, least), _NO_VARIANCE)
+    least = noise / NO_VARIANCE or np.finfo(np.float64).smallest_subnormal
+    return np.minimum(noise / np.maximum(beyond, least), NO_VARIANCE)
 
 
 def has_holes(X: Any) -> bool:

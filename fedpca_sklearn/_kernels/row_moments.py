@@ -180,6 +180,9 @@ MOST_COLUMNS = 2048
 # Entries of a basis below it count as zero, and the noise of an answer, relative to its bound,
 # where rows have more columns. Rounding is 2^-12 of it: some 2^24 answers would tell that.
 _LEAST_ENTRY, _NOISE = 2.0**-60, 2.0**-40
+# Noise that hides the rounding of a difference, relative to it: 2^-11 of it is rounding. And that
+# of a sum with a mean, in units of its own rounding.
+_OF_DIFFERENCES, _OF_SUMS = 2.0**-42, 8
 
 
 class RowsAtHand:
@@ -336,13 +339,53 @@ class _HiddenScatter:
 
     def times(self, V: np.ndarray) -> np.ndarray:
         """``V`` times the scatter matrix, with noise."""
-        V = np.where(np.abs(V) < _LEAST_ENTRY, 0.0, V)
+        V = without_tiny(V)
         key = hashlib.sha256(self._key + repr(V.shape).encode() + V.tobytes()).digest()
-        rng = np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], np.uint64)))
-        noise = rng.standard_normal(V.shape)
+        noise = _generator(key).standard_normal(V.shape)
         noise *= _NOISE * np.outer(np.abs(V) @ self._roots, self._roots)
         noise += scatter_product(self._X, self.mean, V, self._weight)
         return noise
+
+
+class RoundingNoise:
+    """Noise for rows that are treated one by one, by numbers of a server's choice.
+
+    The difference of an entry from a mean far away, or a small coordinate added to a large one, is
+    a threshold after rounding, and products with what exceeds one tell single rows. Noise above the
+    rounding hides it. It is drawn by a key that depends on all rows and on the question, so that a
+    question that is repeated has the same answer.
+
+    Parameters
+    ----------
+    X : {ndarray, sparse array} of shape (n, d)
+        All rows.
+    *asked : ndarray
+        What the server has sent.
+    """
+
+    def __init__(self, X: Any, *asked: np.ndarray):
+        found = hashlib.sha256(_digest_of_rows(X, None))
+        for array in asked:
+            found.update(repr(array.shape).encode() + array.tobytes())
+        self._rng = _generator(found.digest())
+
+    def on(self, Z: np.ndarray) -> np.ndarray:
+        """Differences of entries from a mean, with noise."""
+        return Z + _OF_DIFFERENCES * np.abs(Z) * self._rng.standard_normal(Z.shape)
+
+    def added(self, Z: np.ndarray, mean: np.ndarray, dtype: Any) -> np.ndarray:
+        """Numbers about a mean and the mean, with noise above what a dtype rounds."""
+        size = _OF_SUMS * np.finfo(dtype).eps * np.abs(Z + mean)
+        return Z + size * self._rng.standard_normal(Z.shape) + mean
+
+
+def without_tiny(V: np.ndarray) -> np.ndarray:
+    """A basis whose entries below 2^-60 are zero: products with them would be rounded to steps."""
+    return np.where(np.abs(V) < _LEAST_ENTRY, 0.0, V)
+
+
+def _generator(key: bytes) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], np.uint64)))
 
 
 def with_weight(X: Any, weight: np.ndarray) -> tuple[Any, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._kernels.row_moments import means_of_columns
+from .._kernels.row_moments import RoundingNoise, means_of_columns, without_tiny
 from ..federated import ConditionalFill, FederatedPCA
 from ..federated import _conditional_fill as filling
 from ..federated._available_pairs import take_pairs
@@ -107,7 +107,7 @@ def fill_tasks(estimator: FederatedPCA, summary_of: Any, secure: Secure) -> Task
     def filled(site, X, model, sums, *, weight, min_rows, columns=None, min_rows_of_pattern=None):
         _check_few(X, weight, min_rows, min_rows_of_pattern)  # rows may be others than before
         query = _query_of(model, sums, X.shape[1], estimator.n_components)
-        rows = filling.filled_rows(X, query)
+        rows = filling.filled_rows(X, query, RoundingNoise(X, model, sums))
         whole = partial(Subspace.from_rows, rows, sample_weight=weight)
         found = summary_of(site, rows, weight, columns) if summary_of else whole()
         found = filling.with_covariance(found, X, weight, query)
@@ -193,7 +193,7 @@ def _query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) ->
     if len(model) - 1 > most:
         raise RefusedError(f"the model must have at most {most} directions, got {len(model) - 1}")
     try:
-        return Subspace(model[1:], sums[2:], model[0], sums[0], sums[1])
+        return Subspace(without_tiny(model[1:]), sums[2:], model[0], sums[0], sums[1])
     except ValueError as error:
         raise RefusedError(f"the model is none of rows: {error}") from None
 

@@ -12,7 +12,14 @@ import numpy as np
 from .._base.batches import RowBuffer
 from .._base.block_transformer import Stream
 from .._base.fitted import LEARNT, Learnt
-from .._kernels.row_moments import RowMoments, RowsAtHand, SiteMoments
+from .._kernels.observed import NO_VARIANCE
+from .._kernels.row_moments import (
+    RoundingNoise,
+    RowMoments,
+    RowsAtHand,
+    SiteMoments,
+    without_tiny,
+)
 from .._kernels.too_large import check_squares
 from ..communication import CommunicationLog, Federation
 from ..rounds import FederatedSubspaceTracker
@@ -89,15 +96,15 @@ def state_asked(tracker: FederatedSubspaceTracker, rows: np.ndarray, d: int) -> 
     check_mean(mean, d, tracker.center)
     if len(basis):
         check_basis(basis, d, max(tracker._rank(d), len(tracker._first_subspace._basis(d))))
-    return State(Subspace.empty(d), mean, basis)
+    return State(Subspace.empty(d), mean, without_tiny(basis))
 
 
 def ridge_asked(ridge: np.ndarray, k: int) -> np.ndarray | None:
     """A ridge as a server sent it, checked."""
     if ridge.shape != (1 + k,):
         raise RefusedError(f"a model must be a mean above a basis, with a ridge of {k} numbers")
-    if (ridge < 0).any():
-        raise RefusedError("a ridge must not be negative")
+    if (ridge < 0).any() or (ridge > NO_VARIANCE).any():
+        raise RefusedError(f"a ridge must not be negative, or above {NO_VARIANCE:g}")
     return ridge[1:] if ridge[0] else None
 
 
@@ -150,9 +157,9 @@ def _shapes_of(kind: str, d: int, query: Any) -> Shapes:
 def filled_rows(
     tracker: Any, X: Any, sent: tuple, min_rows: int, of_pattern: int | None
 ) -> tuple[np.ndarray, State, Filled]:
-    """A batch of a site with outliers as missing entries, and how a model fills it.
+    """A batch of a site about the mean of a model, which fills it, that model, and what it fills.
 
-    Both models are checked as they were sent.
+    Outliers are missing entries. Both models are checked as they were sent.
     """
     Y, d = dense(X), X.shape[1]
     check_squares(Y)
@@ -161,10 +168,14 @@ def filled_rows(
     ridge = ridge_asked(m_ridge, len(by.basis))
     Y = without_outliers(tracker, Y, before, limits_asked(tracker, limits, before.basis))
     check_patterns(Y, of_pattern)
-    filled = fill(Y, by.mean, by.basis, ridge)
+    noise, zero = RoundingNoise(X, *sent), np.zeros(d)
+    Z = noise.on(Y - by.mean)
+    filled = fill(Z, zero, by.basis, ridge)
+    lost = np.isnan(Y)
+    filled = filled._replace(rows=np.where(lost, noise.added(filled.rows, by.mean, Y.dtype), Y))
     if filled.counts.sum() < min_rows:  # a sum of few rows would tell them
         filled = filled._replace(counts=np.zeros(len(Y), dtype=bool))
-    return Y, by, filled
+    return Z, replace(by, mean=zero), filled
 
 
 def moments_of(rows: np.ndarray) -> RowMoments:
@@ -221,12 +232,12 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
 
         def work(site, X, *sent, min_rows, min_rows_of_pattern=None):
             asked = sent[4:]
-            Y, by, found = filled_rows(tracker, X, sent[:4], min_rows, min_rows_of_pattern)
-            rows = residuals(by, Y, found) if of_residuals else found.rows
+            Z, by, found = filled_rows(tracker, X, sent[:4], min_rows, min_rows_of_pattern)
+            rows = residuals(by, Z, found) if of_residuals else found.rows
             if query is None:
                 return {"count": [float(found.counts.sum())]}
             of = query(*asked)
-            own = tracker._misfits(by, Y, found) if query is sums.Misfits else rows[found.counts]
+            own = tracker._misfits(by, Z, found) if query is sums.Misfits else rows[found.counts]
             return parted(of.shapes, of(site, moments_of(own) if asked else RowsAtHand(own)))
 
         more = ("V", "about") if query in (TimesScatter, Variances) else ()

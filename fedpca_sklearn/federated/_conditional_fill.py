@@ -14,7 +14,7 @@ from .._base.batches import float_dtype
 from .._dask import RowChunks
 from .._kernels.linalg import flip_signs
 from .._kernels.observed import filled_in, gram_inverses, noise_ridge, patterns_of
-from .._kernels.row_moments import is_rounding, means_of_columns
+from .._kernels.row_moments import RoundingNoise, is_rounding, means_of_columns
 from .._kernels.sizes import SMALL_DIMENSION, kept_directions, row_slices
 from .._kernels.tolerances import RANK_EPS
 from .._kernels.too_large import check_squares
@@ -313,7 +313,7 @@ def noise_of(query: Subspace) -> float:
     return rest / left / query.n_samples if left else float(squares[-1]) / query.n_samples
 
 
-def filled_rows(X: Any, query: Subspace) -> Any:
+def filled_rows(X: Any, query: Subspace, noise: RoundingNoise | None = None) -> Any:
     """Copy of rows whose missing entries are filled in by the means and directions of all rows.
 
     Parameters
@@ -322,9 +322,20 @@ def filled_rows(X: Any, query: Subspace) -> Any:
     query : Subspace
         The model of probabilistic PCA: variances along its directions, and the rest of the scatter
         alike in all others. Without directions rows are filled in by the means.
+    noise : RoundingNoise or None
+        At a site, where the model is of a server's choice.
     """
     V, ridge = query.components.astype(np.float64), _ridge_of(query)
-    return filled_by(X, lambda A: filled_in(A, A, np.isnan(A), V, query.mean, ridge))
+
+    def fill(A: np.ndarray) -> np.ndarray:
+        lost = np.isnan(A)
+        if noise is None:
+            return filled_in(A, A, lost, V, query.mean, ridge)
+        Z = noise.on(A - query.mean)
+        Z = filled_in(Z, Z, lost, V, np.zeros(Z.shape[1]), ridge)
+        return np.where(lost, noise.added(Z, query.mean, A.dtype), A).astype(A.dtype)
+
+    return filled_by(X, fill)
 
 
 def _ridge_of(query: Subspace) -> np.ndarray | None:

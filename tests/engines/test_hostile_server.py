@@ -162,6 +162,7 @@ model | it[0] | a model must be a mean
 other | it[0] | a model must be a mean
 ridge | it[:2] | a model must be a mean
 ridge | -it | must not be negative
+ridge | 1e13 * it; it + 2.0**1000 | or above 1e+12
 limits | ONES | those of the site's own estimator
 thresholds | it[:-1]; -it; 3 * it | thresholds must be 0, 1 or 2 and 12 numbers
 thresholds | 0 * it | thresholds are needed

@@ -647,6 +647,77 @@ def test_what_a_server_learns_of_a_pair_that_one_row_alone_has():
     np.testing.assert_allclose(told[0, 1], np.prod((rows[alone] - mean)[:2]), rtol=1e-9)
 
 
+# -------------------------------------------------------------------- rounding, where rows are read
+
+LACKING = LOW.copy()
+LACKING[:, 1] = np.nan  # of which the site has no entry
+
+
+def alone_above(column):
+    """A threshold that one row alone exceeds in a column."""
+    return np.sort(LOW[:, column])[-2:].mean()
+
+
+def model_far_away(far=2.0**60):
+    """A mean and a direction by which an entry is a threshold of column 0 after rounding."""
+    V, mean = np.zeros(5), CENTRE.copy()
+    V[:3] = 3**-0.5
+    mean[1], mean[2] = 0.0, -far
+    mean[0] = alone_above(0) - np.spacing(V[2] * far) / 2 / V[0]
+    return np.vstack([mean, V])
+
+
+def filled_about(model, ridge, about):
+    """Products of column 1, as a tracker's model fills it, with all columns."""
+    site = begun(WHOLE, LACKING, policy=SitePolicy(min_rows_of_pattern=50))
+    found = site.ask("times_scatter", 0, model, model, ridge, NO_LIMITS, np.eye(5)[[1]], about)[1]
+    return found["products"][0] if found else np.zeros(5)
+
+
+def test_no_mean_far_away_reads_a_row_that_is_filled():
+    """All rows have one pattern, so that no owner's rule is in the way."""
+    model = model_far_away()
+    site = Site(FILL, LACKING, policy=SitePolicy(min_rows_of_pattern=50))
+    assert site.answers("entries")
+    told = scatter_in(site.ask("filled", model, [300.0, 1e6 + 4e-3, 1e3])[1])[1]
+    assert nearest_row(LOW, told, OTHERS) > 1e-3
+    assert nearest_row(LOW, filled_about(model, np.zeros(2), CENTRE), OTHERS) > 1e-3
+
+
+def test_no_denormal_that_a_ridge_leaves_reads_a_row():
+    """Divided by a huge ridge, coordinates would be rounded to whole numbers."""
+    for e in range(-63, -50):
+        V, mean = np.eye(5)[1], CENTRE.copy()
+        V[T], mean[1] = 2.0**e, 0.0
+        mean[T] = alone_above(T) - 2.0 ** (-52 - e)
+        told = filled_about(np.vstack([mean, V]), np.array([1.0, 2.0**1023]), mean)
+        assert not told.any()
+
+
+def test_a_question_that_is_repeated_has_the_same_noise():
+    model = model_far_away(8.0)
+    first, second = (filled_about(model, np.zeros(2), CENTRE) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    other = model_far_away(8.0 * (1 + 2.0**-52))
+    assert (filled_about(other, np.zeros(2), CENTRE) != first).any()
+
+
+def test_no_mean_far_away_reads_a_row_by_a_residual():
+    """Of whole rows; columns of whole numbers with a whole mean cancel where they are summed."""
+    rng = np.random.default_rng(2)
+    half = rng.integers(-9, 10, (150, 5)).astype(float)
+    rows = np.concatenate([half, -half])
+    rows[:, 0] = rng.uniform(-7, 7, 300)
+    rows[17, 0] = 18.0  # above half a step of the rounding
+    code = "FederatedSubspaceTracker(3, robust=False, batch_size=300, detect_changes=True)"
+    site, axes = begun(made(code), rows, policy=SitePolicy(min_rows_of_pattern=50)), np.eye(5)
+    model = np.vstack([np.zeros(5), axes[4]])
+    model[0, 0] = -(2.0**57)
+    question = 0, model, model, np.zeros(2), NO_LIMITS, axes[[0]], np.zeros(5)
+    told = site.ask("times_residuals", *question)[1]["products"][0]
+    assert nearest_row(rows, told, [1, 2, 3]) > 1e-3
+
+
 # -------------------------------------------------------------------- the owner's least rows
 
 FEW = GAPS.copy()
