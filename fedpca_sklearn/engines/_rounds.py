@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from .._kernels.row_moments import SiteMoments
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
-from ..rounds._heteroscedastic_pca import ROUNDS, ExpectedScores, Weighted
+from ..rounds._heteroscedastic_pca import ROUNDS, SMALLEST, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._queries import Moments, Scatter, TimesScatter, Variances, message_of_noise, parted
 from . import _estimators as shared
@@ -32,6 +32,8 @@ _KEPT = "fedpca_sklearn.kept"
 # 1e-8 at least, weights are its power -3/2; sums of products with W = (F' F + v I)^-1 are divided
 # by v, of which |W F'| is at most the power -1/2, and logarithms of floats are below 2^10.
 _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
+# Share by which rounding may take scores beyond what rows can have.
+_ROUNDED = 1e-6
 
 
 # -------------------------------------------------------------------- queries at a site
@@ -167,6 +169,12 @@ class SiteRounds(shared.Rounds):
 
     n_rows = 0.0
 
+    def __init__(self, sites: Sites):
+        super().__init__(sites)
+        # number of rows, scatter and the mean that it is about, of sites whose answers are seen
+        self.of_sites: dict[str, tuple[float, float, np.ndarray]] = {}
+        self.means: dict[str, np.ndarray] = {}
+
     def sum(self, function: Any, clients: Any, broadcast: np.ndarray | None = None) -> np.ndarray:
         """Return the sum of the answers; of expected scores what it makes is made here."""
         total = super().sum(function, clients, broadcast)
@@ -184,13 +192,26 @@ class SiteRounds(shared.Rounds):
         return kind, shapes, arguments
 
     def check(self, query: Any, answer: Answer, *parts: np.ndarray) -> None:
-        """Raise unless the parts are moments, or variances, that rows can have."""
-        if not isinstance(query, Moments | Variances):
+        """Raise unless the parts are moments, variances or scores that rows can have."""
+        if isinstance(query, ExpectedScores):
+            return self._check_scores(query, answer, *parts)
+        of = query.query if isinstance(query, Weighted) else query
+        if not isinstance(of, Moments | Variances | Scatter):
             return
         numbers, (count,) = parts
-        answer.check_count(count)
-        if isinstance(query, Moments):
-            answer.check_squares(np.divide(numbers, count), 0.0)
+        if of is query:
+            answer.check_count(count)
+        elif not 0 < count < 2.0 ** (53 + _WEIGHT):
+            raise answer.refused(f"count={count}, expected a weight of rows")
+        if isinstance(of, Scatter):
+            self.of_sites[answer.site] = count, numbers[0], of.mean
+        if isinstance(of, Moments):
+            with np.errstate(over="ignore"):
+                mean = np.divide(numbers, count)
+            answer.check_squares(mean, 0.0)
+            own = self.means.setdefault(answer.site, mean)  # all rows of a site have one weight
+            if np.abs(mean - own).max() > _ROUNDED * np.abs(own).max():
+                raise answer.refused("weighted rows with another mean than its rows have")
             answer.agree("number of features", len(numbers))
             return
         *inner, scatter = numbers
@@ -199,6 +220,28 @@ class SiteRounds(shared.Rounds):
         with np.errstate(over="ignore"):
             squares = max(abs(scatter), float(np.abs(inner).sum())) / count
         answer.check_squares(0.0, squares, self.sites.dtype)
+
+    def _check_scores(self, query: ExpectedScores, answer: Answer, message: np.ndarray) -> None:
+        """Raise unless a message is one of rows with the scatter that the site has told.
+
+        The scores of a row y in the unit are |y| / sqrt(4 v) at most, where v is its noise, and
+        both sums are divided by v. Others would lead to factors that no site takes.
+        """
+        n, scatter, mean = self.of_sites[answer.site]
+        left, right = np.split(message[:-1], [query.F.size])
+        k = len(query.F)
+        gap = math.sqrt(n) * float(np.linalg.norm(query.mean - mean))
+        squares = ((math.sqrt(scatter) + gap) / query.unit) ** 2
+        inner, size = right.reshape(k, k), float(right[:: k + 1].sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            within = (
+                0 < size <= (1 + _ROUNDED) * (n * k + squares / SMALLEST / 4) / SMALLEST
+                and np.abs(inner - inner.T).max() <= _ROUNDED * size
+                and np.linalg.eigvalsh((inner + inner.T) / 2)[0] >= -_ROUNDED * size
+                and left @ left <= (1 + _ROUNDED) * size * squares / SMALLEST
+            )
+        if not within:
+            raise answer.refused("scores of other rows than those of its scatter")
 
 
 class PrivateRounds(SiteRounds):

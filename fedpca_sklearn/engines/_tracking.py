@@ -328,6 +328,8 @@ class BatchRounds(Rounds):
 
     def check(self, query: Query, answer: Answer, *parts: np.ndarray) -> None:
         """Leave a site out that counts more rows than its batch has, or whose sums overflow."""
+        if isinstance(query, sums.Misfits):
+            _check_misfits(self.batch.n_rows * self.batch.shape[1], answer, *parts)
         if isinstance(query, Moments | Variances):
             _check_share(self.batch.n_rows, answer, *parts)
         if isinstance(query, Moments):
@@ -340,6 +342,18 @@ def _check_share(n: int, answer: Answer, *parts: np.ndarray) -> None:
     count = parts[-1][-1]
     if not 0 <= count <= n or count != count // 1:
         raise answer.refused(f"count={count}, expected at most {n} rows")
+
+
+def _check_misfits(
+    most: int, answer: Answer, residual: np.ndarray, square: np.ndarray, rows: np.ndarray
+) -> None:
+    """Leave a site out whose sums are of no entries, at most so many."""
+    free, entries, *zeros = rows
+    rounding = 1e-9 * most  # of coordinates that are fitted in part
+    within = -rounding <= free <= entries + rounding and 0 <= entries <= most
+    if not within or any(zeros) or min(residual[0], square[0]) < 0:
+        raise answer.refused("misfits that no entries have")
+    answer.check_squares(0.0, max(residual[0], square[0]), np.dtype(np.float64))
 
 
 class TrackerOfSites(FederatedSubspaceTracker):

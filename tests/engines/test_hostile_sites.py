@@ -221,6 +221,14 @@ refined products | moved("products", slice(0, 8)); moved("rest", -3); moved("sca
  west: of other rows
 refined products | moved("count", 0, 1.7e308); moved("products", 0, 1.7e308) | west: too large
 hetero scores | arrays(message=np.full(21, 1e300)) | west: too large: their sum would overflow
+hetero scores | arrays(message=np.full(21, 1e140)); arrays(message=put(0, 2.0**52));\
+ arrays(message=put(16, -1.0)); arrays(message=lambda a: -a); arrays(message=lambda a: 0 * a) |\
+ west: scores of other rows
+hetero weighted_moments | arrays(sum=np.full(8, 1e100)); arrays(sum=lambda a: 1e20 * a) |\
+ west: another mean than its rows have
+hetero weighted_moments | arrays(count=[0.0]); arrays(count=[-1.0]); arrays(count=[1e50]) |\
+ west: a weight of rows
+hetero weighted_variances | arrays(scatter=put(-1, -1.0)) | west: a sum of squares
 hetero variances | arrays(scatter=[np.inf]) | west: as 'scatter'
 pairs * | arrays(pairs=np.zeros(99, np.uint8)) | node 3: no valid moments
 pairs * | pairs(ROWS, products=np.full((8, 8), 1e6) - 1e5 * np.eye(8)) | node 3: must not exceed
@@ -241,6 +249,9 @@ tracker batch | arrays(bounds=np.ones(1)) | node 3: whole numbers
 tracker batch | arrays(bounds=put(1, 11.0)) | west: its number of features is 11
 tracker observed | arrays(total=np.full(12, 1e200)) | west: values that are too large
 tracker filled | arrays(count=[1e9]) | west: expected at most 20 rows
+tracker misfits | arrays(rows=np.full(12, 1e155)); arrays(rows=put(0, -1.0));\
+ arrays(rows=put(5, 1.0)); arrays(square=[-1.0]) | west: misfits that no entries have
+tracker misfits | arrays(square=[1e290]) | west: too large
 tracker moments | arrays(sum=np.ones(8)) | west: shape .8,., expected .12,.
 tracker moments | arrays(count=[99.0]) | west: at most 20 rows
 tracker times_scatter | arrays(products=np.full((2, 12), 1e300)) | west: too large
