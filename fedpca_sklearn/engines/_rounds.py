@@ -32,6 +32,9 @@ _KEPT = "fedpca_sklearn.kept"
 # 1e-8 at least, weights are its power -3/2; sums of products with W = (F' F + v I)^-1 are divided
 # by v, of which |W F'| is at most the power -1/2, and logarithms of floats are below 2^10.
 _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
+# Largest number of factors, which are in a unit of the rows. With larger ones products with single
+# rows of many columns may overflow where those with the scatter do not, and an error tells it.
+_LARGEST_FACTOR = 2.0**400
 # Share by which rounding may take scores beyond what rows can have.
 _ROUNDED = 1e-6
 
@@ -78,6 +81,8 @@ def of_query(
             F = given["F"]
             if F.ndim != 2 or F.shape[1] != d or not 0 < len(F) <= most:
                 raise RefusedError(f"factors must have shape (k, {d}) with k <= {most}")
+            if np.abs(F).max() > _LARGEST_FACTOR:
+                raise RefusedError(f"factors must be numbers up to {_LARGEST_FACTOR:.1e}")
         if not weighted:
             return answer(query(**given), own, who)
         unit = given.pop("unit")

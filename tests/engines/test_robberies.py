@@ -718,6 +718,20 @@ def test_no_mean_far_away_reads_a_row_by_a_residual():
     assert nearest_row(rows, told, [1, 2, 3]) > 1e-3
 
 
+def test_no_overflow_tells_the_largest_product_with_a_row():
+    """Of many columns rows are multiplied for each question, before their products are added."""
+    rows = np.random.default_rng(0).standard_normal((40, 2100)) * 1e-6
+    code, told = "FederatedHeteroscedasticPCA(1, n_rounds=30, random_state=0)", []
+    for far in (5e-4, 2e-3):
+        rows[7], rows[8] = far, -far
+        site = Site(made(code), rows)
+        assert site.answers("moments")
+        factors = [np.full((1, 2100), 2.0**e) for e in range(995, 1024)]
+        asked = (site.ask("scores", F, np.zeros(2100), 1.0)[0] for F in factors)
+        told.append([config.get("error", "").partition(",")[0] for config in asked])
+    assert told[0] == told[1]
+
+
 # -------------------------------------------------------------------- the owner's least rows
 
 FEW = GAPS.copy()
