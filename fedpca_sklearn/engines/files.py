@@ -382,7 +382,9 @@ def answer(
     site = _State(state, about, os.fspath(question))
     if site.known.get("question") != digest:
         site.check(about, rows)
-        asked = constructed(str(about.get("estimator")), known)
+        asked = constructed(text := str(about.get("estimator")), known)
+        if not hasattr(asked, "fit"):
+            raise ValueError(f"{text[:80]!r} constructs no estimator.")
         estimator = asked if estimator is None else estimator
         policy = policy or SitePolicy()
         of_coordinator = getattr(asked, "mechanism", None) is not None and estimator is asked

@@ -76,9 +76,9 @@ def _merge_gram(parts, corrections, cut, fallback=False):
 def _merge_orthogonal(parts, corrections, cut):
     """Grammenos et al. (2019), Algorithm 2: rotate within span(V1, what V2 adds to it).
 
-    Further summaries, up to d directions of them at once, are projected on the complement of the basis so
-    far; a pivoted QR of the remainder leaves out what is dependent, so that the basis stays
-    orthonormal for any ranks.
+    Further summaries, up to d directions of them at once, are projected on the complement of the
+    basis so far; a pivoted QR of the remainder leaves out what is dependent, so that the basis
+    stays orthonormal for any ranks.
     """
     (V, s), rest = parts[0], stack(parts[1:], corrections)
     d = rest.shape[1]

@@ -426,6 +426,19 @@ def test_an_estimator_of_ones_own_by_files(secure, tmp_path):
         SiteApp(lambda _: X, noisy, str, SitePolicy(), secure)  # nobody would add its noise
 
 
+@pytest.mark.parametrize("text", ["[1]", "5", "PerfectChannel()"])
+def test_a_text_that_constructs_something_else_is_refused(text, tmp_path):
+    Study.begin(tmp_path, ROUNDS, list(PARTS))
+    study = Study(tmp_path)
+    study.next()
+    path = next(iter(study.awaited))
+    question = path.with_suffix(".question")
+    letter, _ = read_letter(question)
+    question.write_bytes(letter._replace(about={**letter.about, "estimator": text}).to_bytes())
+    with pytest.raises(ValueError, match=f"{re.escape(text)}' constructs no estimator"):
+        answered(path, PARTS[site_of(path)])
+
+
 @pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
 def test_a_site_that_is_lost_between_sums_is_in_none_of_them(tmp_path):
     Study.begin(tmp_path, Totals(), list(PARTS), known=[Totals])
