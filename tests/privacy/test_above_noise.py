@@ -292,8 +292,8 @@ def test_half_and_twice_are_plans_of_their_own():
     # a mean that is known costs nothing
     fixed = AnalyzeGauss(1.0, 1e-5, 4.0, mean="fixed").plan(3000, 20, 2, spectrum=VARIANCES)
     assert twice.error < fixed.error < plan.error
-    shares = np.arange(1.0, 21) ** -2
-    long = 4.0**2 * shares / shares.sum()  # rows are about as long as row_norm
+    long = np.arange(1.0, 21) ** -2
+    long *= 4.0**2 / long.sum()  # rows are about as long as row_norm
     by_default = AnalyzeGauss(1.0, 1e-5, 4.0).plan(3000, 20, 2)
     assert by_default == AnalyzeGauss(1.0, 1e-5, 4.0).plan(3000, 20, 2, spectrum=long)
     without = AnalyzeGauss(inf, 1e-5, 4.0).plan(100, 10, 3)
