@@ -227,7 +227,7 @@ class SiteRounds(shared.Rounds):
         answer.check_squares(0.0, squares, self.sites.dtype)
 
     def _check_scores(self, query: ExpectedScores, answer: Answer, message: np.ndarray) -> None:
-        """Raise unless a message is one of rows with the scatter that the site has told.
+        """Raise unless a message is one of rows with the scatter that the site has sent.
 
         The scores of a row y in the unit are |y| / sqrt(4 v) at most, where v is its noise, and
         both sums are divided by v. Others would lead to factors that no site takes.

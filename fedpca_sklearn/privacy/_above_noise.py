@@ -180,7 +180,7 @@ def without_noise_of_mean(
     with noise n |u| ``std``, which have an eigenvalue of their own once that is beyond ``size``,
     and hide all below. M has none of it. So a shorter row is one about another mean, which M tells,
     and nothing of M is lost in a merge. A share of the row is kept where it shows variance in this
-    direction: by its length beside that of noise (James, Stein), in what is beyond the noise
+    direction: by its length over that of noise (James, Stein), in what is beyond the noise
     across the mean.
     """
     d, far = len(mean), float(np.linalg.norm(mean))
