@@ -321,7 +321,9 @@ class AnalyzeGauss(SecondMomentMechanism):
 
     s = sqrt(2) R^2 / (mu sqrt(1 - mean_share)) with mu = ``mu_of(epsilon, delta)``, and the sum of
     the rows gets 2 R / (mu sqrt(mean_share)) on each feature. Second moment minus n times the outer
-    product of the mean, negative eigenvalues cut, is post-processing.
+    product of the mean, negative eigenvalues cut, is post-processing. So is that a mean far from a
+    public centre is moved, where nothing varies in its direction, until its noise hides no more
+    than that of the second moment does.
 
     With a private norm the second moment is released twice, as in CoinPress [3]_. A quarter of its
     budget tells the directions with little variance. For the rest rows are stretched along these
