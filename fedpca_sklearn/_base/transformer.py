@@ -359,16 +359,20 @@ class SubspaceTransformer(
 
     # ---------------------------------------------------------------- probabilistic PCA
 
-    def _residual_variances(self) -> np.ndarray | None:
-        """Variance of each column outside the components; None if the model has one for all."""
-        V, subspace = self.components_, self._model_summary()
+    def _parts_of_covariance(self) -> tuple[np.ndarray, Any]:
+        """Variance along each component beyond the noise, and the noise of each column, or of all.
+
+        Of many columns each has the noise that is left of its own variance, where that is known.
+        """
+        V, subspace, noise = self.components_, self._model_summary(), float(self.noise_variance_)
+        beyond = (self.explained_variance_.astype(np.float64) - noise).clip(0)
         columns = subspace.column_scatter
-        if columns is None or not self.noise_variance_ > 0 or V.shape[1] <= SMALL_DIMENSION:
-            return None
+        if columns is None or not noise > 0 or V.shape[1] <= SMALL_DIMENSION:
+            return beyond, noise
         variances = columns / (subspace.degrees_of_freedom or 1.0)
-        rest = variances - self.explained_variance_.astype(np.float64) @ np.square(V, dtype=float)
+        rest = variances - beyond @ np.square(V, dtype=float)
         rest[rest <= RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
-        return rest
+        return beyond, rest
 
     def _model(self) -> GaussianModel:
         """The model with variances that can be inverted, found once for a fitted state.
@@ -379,17 +383,17 @@ class SubspaceTransformer(
         learnt = vars(self)[LEARNT]
         if learnt.model is not None:
             return learnt.model
-        V, rest = self.components_, self._residual_variances()
+        V, (beyond, rest) = self.components_, self._parts_of_covariance()
         variance, noise = self.explained_variance_.astype(np.float64), float(self.noise_variance_)
         largest = max(float(variance.max(initial=0.0)), noise)
         floor = max(np.finfo(np.float64).eps * largest, np.finfo(np.float64).tiny)
         noise = max(noise, floor)
-        if rest is None:
+        if isinstance(rest, float):
             least = noise if V.shape[0] < V.shape[1] else floor
             learnt.model = GaussianModel(V, np.maximum(variance, least), noise)
         else:
             rest[rest == 0] = noise
-            learnt.model = GaussianModel.per_column(V, variance, np.maximum(rest, floor))
+            learnt.model = GaussianModel.per_column(V, beyond, np.maximum(rest, floor))
         return learnt.model
 
     def score_samples(self, X: Any) -> np.ndarray:
@@ -455,10 +459,11 @@ class SubspaceTransformer(
     def get_covariance(self) -> np.ndarray:
         """Covariance of the probabilistic PCA model.
 
-        With at most 256 features it is that of scikit-learn's PCA: components, and one variance
-        for all that is outside them. With more, each column has the residual variance of its own,
-        so that the diagonal is exact (up to the clipping of negative residuals, which only methods
-        that are not PCA can have), if the summary knows the scatter of the columns.
+        That of scikit-learn's PCA: what the variances along the components exceed the noise by, and
+        the noise, with at most 256 features the same in all columns. With more, each column has the
+        noise of its own, so that the diagonal is exact (up to the clipping of negative variances,
+        which only methods that are not PCA can have), if the summary knows the scatter of the
+        columns.
 
         Returns
         -------
@@ -467,11 +472,8 @@ class SubspaceTransformer(
             rows. With ``partial_out`` of the other columns, given the confounders.
         """
         check_is_fitted(self)
-        V, noise, rest = self.components_, self.noise_variance_, self._residual_variances()
-        variance = self.explained_variance_.astype(np.float64)
-        if rest is None:
-            variance, rest = np.maximum(self.explained_variance_ - noise, 0), noise
-        covariance = (V.T * variance) @ V
+        V, (beyond, rest) = self.components_, self._parts_of_covariance()
+        covariance = (V.T * beyond) @ V
         covariance[np.diag_indices_from(covariance)] += rest
         if (how := self._adjustment()) is not None:
             covariance *= how.scale * how.scale[:, None]
@@ -480,8 +482,8 @@ class SubspaceTransformer(
     def get_precision(self) -> np.ndarray:
         """Inverse of `get_covariance`, by the Woodbury identity.
 
-        Variances are raised to eps times the largest, so that the inverse exists. Where the model
-        has a residual variance for each column, one that is zero is raised to ``noise_variance_``,
+        Variances are raised to eps times the largest, so that the inverse exists. Where each
+        column has noise of its own, one without any is raised to ``noise_variance_``,
         the mean over all, so that a column without variation so far may vary in a later row.
 
         Returns

@@ -112,7 +112,7 @@ def test_of_many_columns_each_has_a_noise_of_its_own_given_the_confounders(scale
     sizes = Y.std(axis=0) if scale else np.ones(d - 1)
     C = np.cov(Y / sizes, rowvar=False)
     lam, W = np.linalg.eigh(C)
-    low = (W[:, -3:] * lam[-3:]) @ W[:, -3:].T
+    low = (W[:, -3:] * (lam[-3:] - lam[:-3].mean())) @ W[:, -3:].T
     normal = multivariate_normal(np.zeros(d - 1), low + np.diag(np.diag(C - low)))
     expected = normal.logpdf(Y / sizes) - np.log(sizes).sum()
     assert_allclose(pca.score_samples(X), expected, atol=1e-9)

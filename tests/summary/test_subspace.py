@@ -502,6 +502,16 @@ def test_covariance_above_256_features_has_the_exact_diagonal(convert):
     assert pca.score(later) > PCA(10).fit(X).score(later)
 
 
+def test_equal_noise_above_256_features_is_as_likely_as_by_scikit_learn():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 5)) @ rng.standard_normal((5, 300))
+    X += rng.standard_normal(X.shape)
+    for k in 5, 50, 150:
+        ours, theirs = (pca.fit(X).score(X) for pca in (StreamingPCA(k), PCA(k, svd_solver="full")))
+        # 300 variances of 1,000 rows are off by a share of sqrt(2 / 1000): 300 / 4 times its square
+        assert abs(ours - theirs) < 2 * 300 / 2000
+
+
 def test_covariance_of_256_features_is_that_of_scikit_learn():
     X = make_rows(300, 256)
     expected = PCA(3, svd_solver="full").fit(X).get_covariance()
