@@ -345,13 +345,18 @@ def eigh_top(
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
         lam, W = eigh_top(G * unit, max_rank, True, n_certain, few, factor, eps)
         return lam / unit, W
+    tried = False
     if n_certain is not None and ritz_pairs_suffice(max_rank, n_certain, m):
         found = pairs_by_lanczos(G, n_certain, max_rank - n_certain, factor=factor, eps=eps)
         if found is not None:
             return found
+        tried = True  # and more pairs would take a larger space
     options = {"overwrite_a": overwrite, "check_finite": False}
     if few or few_of_all(max_rank, m):
-        found = _few_pairs(G, max_rank, options, eps)
+        found = None
+        if not tried and very_few_of_all(max_rank, m) and G.dtype == np.float64:
+            found = pairs_by_lanczos(G, max_rank, eps=eps)
+        found = found or _few_pairs(G, max_rank, options)
         if found is not None:
             return found
     if overwrite and m > COLUMNS_OF_THREADS:  # in place: numpy takes two matrices more
@@ -362,18 +367,13 @@ def eigh_top(
 
 
 def _few_pairs(
-    G: np.ndarray, count: int, options: dict[str, bool], eps: float
+    G: np.ndarray, count: int, options: dict[str, bool]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The first few eigenpairs in decreasing order; None, and G as it was, where LAPACK has none.
 
-    Those of a Krylov space where they are certain. LAPACK's bisection (dstebz) finds fewer of them,
-    or says that it failed, where many eigenvalues are equal, as those of I - 1/m. The upper
-    triangle keeps what it destroys of the lower one.
+    Its bisection (dstebz) finds fewer of them, or says that it failed, where many eigenvalues are
+    equal, as those of I - 1/m. The upper triangle keeps what it destroys of the lower one.
     """
-    if very_few_of_all(count, len(G)) and G.dtype == np.float64:
-        found = pairs_by_lanczos(G, count, eps=eps)
-        if found is not None:
-            return found
     diagonal = G.diagonal().copy()
     if options["overwrite_a"]:
         mirror(G)
