@@ -92,9 +92,11 @@ def fail(*args, **kwargs):
 def test_a_monitor_that_fails_late_has_learnt_nothing_and_a_copy_goes_on_alone(
     monkeypatch, n_single, rows
 ):
-    monitor, same = monitor_after(n_single), monitor_after(n_single)
-    before = statistics(monitor)
-    for place in ((MonitorModel, "of"), (DriftTest, "after"))[len(rows) == 1 :]:
+    same = monitor_after(n_single)
+    before = statistics(same)
+    places = (MonitorModel, "of"), (DriftTest, "after"), (StreamingPCA, "partial_fit")
+    for place in places[n_single > 0 :]:  # a model is made after a batch
+        monitor = monitor_after(n_single)
         with monkeypatch.context() as patch:
             patch.setattr(*place, fail)
             with pytest.raises(MemoryError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ _FAR = 1e100
 _STEP, _MOST_AT_ONCE, _FLOOR = 0.1, 200, 20
 # Windows without drift whose numbers vary as those of independent rows, supposed before the first.
 _WINDOWS = 8
+# Quantile of the beta-binomial law, which takes half a row's time and changes once in many rows.
+_most_of = lru_cache(maxsize=64)(betabinom.isf)
 # Share of a window of which all rows may be flagged together: windows just below an alarm, one
 # after the other, could otherwise raise the number until no change gives an alarm.
 _TOGETHER = 0.1
@@ -218,7 +221,7 @@ class DriftTest:
         if times > 1 and self.window > 1:
             m = min(m, max((self.window - times) / (times - 1), 0.0))
         alpha, beta = contamination * (m + 1), (1 - contamination) * (m + 1)
-        return int(betabinom.isf(self.level, self.window, alpha, beta))
+        return int(_most_of(self.level, self.window, alpha, beta))
 
 
 # Every so many-th run of rows is held out, and so often, for quantiles of scores of new rows; and
@@ -226,8 +229,8 @@ class DriftTest:
 _FOLDS, _RUN = 5, 2
 # Probability with which rows in any order are said to come in bursts.
 _ALIKE = 1e-3
-# Of single rows in a stream, so many are scored by one model; at first a 50th of those before. The
-# same of the scores on which limits rest.
+# Of rows in a stream that come a few at a time, so many are scored by one model; at first a 50th of
+# those before. The same of the scores on which limits rest.
 _ROWS_A_MODEL = 50
 # Limits of rows that come one by one wait for so many rows where many of these are flagged.
 _HOLD = 20
@@ -289,19 +292,11 @@ def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
     weight = extra.get("sample_weight")
     learnt = _learnt(monitor, rows)
     rows, extra = rows[learnt], {name: value[learnt] for name, value in extra.items()}
-    if X.shape[0] == 1:
-        _note(monitor, unlike, surprises, weight)
-        if rows.shape[0]:
-            monitor.estimator_.partial_fit(rows, y, **extra)  # last, as only this is not undone
-            monitor._behind += 1
-        return
-    if rows.shape[0]:
-        estimator = independent_copy(monitor.estimator_)
-        estimator.partial_fit(rows, y, **extra)
-        monitor.estimator_ = estimator
-        monitor._behind += rows.shape[0]
-        _catch_up(monitor)
     _note(monitor, unlike, surprises, weight)
+    if rows.shape[0]:
+        monitor.estimator_ = independent_copy(monitor.estimator_)
+        monitor.estimator_.partial_fit(rows, y, **extra)
+        monitor._behind, monitor._newest = monitor._behind + rows.shape[0], {}
 
 
 def _fitted(monitor: Any, method: str, X: Any, y: Any, extra: dict[str, Any]) -> tuple[Any, int]:
@@ -376,7 +371,7 @@ def _no_scores(monitor: Any) -> RecentScores:
 
 def begin(monitor: Any, fitted: Any, model: MonitorModel) -> None:
     monitor.estimator_ = fitted
-    monitor._model, monitor._behind = model, 0
+    monitor._model, monitor._behind, monitor._newest = model, 0, {}
     monitor._first_basis = fitted.components_.copy()
     scale = ByVariances(-float(np.log(model.level)))
     monitor._scores, monitor._scale = _no_scores(monitor), scale
@@ -407,13 +402,9 @@ def model_of(monitor: Any, fitted: Any, n_samples: int | None = None) -> Monitor
     return MonitorModel.of(fitted.components_, subspace, monitor.contamination, mean, scale)
 
 
-def _newest(monitor: Any) -> MonitorModel:
-    return model_of(monitor, monitor.estimator_, int(monitor._model.n_samples) + monitor._behind)
-
-
 def _catch_up(monitor: Any) -> None:
     """Take the model from the estimator, which has learnt rows since."""
-    monitor._model, monitor._behind = _newest(monitor), 0
+    monitor._model, monitor._behind, monitor._newest = model_now(monitor), 0, {}
     begins = isinstance(monitor._scale, ByVariances) and not monitor._drift.points
     if monitor.limits == "chi2" or begins:
         monitor._scale = ByVariances(-float(np.log(monitor._model.level)))
@@ -494,7 +485,13 @@ def check_fitted(monitor: Any) -> None:
 def model_now(monitor: Any) -> MonitorModel:
     """The model of all rows; rows to come are scored as if nobody had asked."""
     check_fitted(monitor)
-    return _newest(monitor) if monitor._behind else monitor._model
+    if not monitor._behind:
+        return monitor._model
+    by, known = monitor.contamination, monitor._newest
+    if by not in known:
+        n_samples = int(monitor._model.n_samples) + monitor._behind
+        known[by] = model_of(monitor, monitor.estimator_, n_samples)
+    return known[by]
 
 
 def _handed_on(monitor: Any, n: int, **given: Any) -> dict[str, Any]:

@@ -116,8 +116,8 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     **Streams.** `partial_fit` scores rows, and then learns them. A row above its limit is first
     moved towards the mean until it is at the limit, so that no row has more influence than one
     there, and a lasting change is still learnt. The rows of one call are scored by one model, with
-    ``scale=True`` also in its scales; where rows come one by one, 50 of them at most. `fit` learns
-    rows as they are.
+    ``scale=True`` also in its scales; so are those of calls that follow until they are 50, or a
+    50th of all before. `fit` learns rows as they are.
 
     **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
     limits allow, and than windows before let expect: in a series flagged rows come together, so
