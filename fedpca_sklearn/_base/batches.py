@@ -26,6 +26,8 @@ _ENTRIES_ON_DEVICE = 2**26
 # Squared norms of rows that need no check but that of their size, and variances of what was seen
 # before.
 _MOST = {np.dtype(np.float64): 1e200, np.dtype(np.float32): 1e30}
+# Largest weights of rows that need no other check.
+_WEIGHTS = 1e-30, 1e30
 # Entries of a product for which BLAS takes one thread: several wait for each other where cores are
 # busy, so that batches of 1,000 rows of 20 features took 20 times as long.
 _MOST_OF_DOT = 2**13
@@ -273,8 +275,16 @@ def are_bounded_rows(X: object, n_features: int) -> bool:
     )
 
 
+def are_bounded_weights(weight: Any, n: int) -> bool:
+    """Whether these are weights of n rows, not all zero, that change no size of sums by much."""
+    if type(weight) is not np.ndarray or weight.dtype != np.float64 or weight.shape != (n,):
+        return False
+    least, most = _WEIGHTS
+    return bool(weight.min() >= 0 and least < weight.max() < most)
+
+
 class RowBuffer:
-    """Immutable value of some rows, and of their times if they have some.
+    """Immutable value of some rows, and of their times and weights if they have some.
 
     Buffers that follow from each other share a list of blocks, of which each reads its own first
     ones, so that to append a few rows costs a copy of these only.
@@ -286,21 +296,23 @@ class RowBuffer:
     room : int
         Rows from which on the buffer is full.
     times : ndarray of datetime64, shape (n,), default=None
+    weight : ndarray of shape (n,), default=None
     """
 
-    __slots__ = ("_blocks", "_n_blocks", "n", "room")
+    __slots__ = ("_blocks", "_n_blocks", "is_weighted", "n", "room")
 
-    def __init__(self, rows: np.ndarray, room: int, times: np.ndarray | None = None):
-        self._blocks, self._n_blocks = [(rows, times)], 1
-        self.n, self.room = len(rows), room
+    def __init__(self, rows: np.ndarray, room: int, times: Any = None, weight: Any = None):
+        self._blocks, self._n_blocks = [(rows, times, weight)], 1
+        self.n, self.room, self.is_weighted = len(rows), room, weight is not None
 
     def __reduce__(self):
-        return RowBuffer, (self.rows, self.room, self.times)
+        rows, times, weight = self.whole()
+        return RowBuffer, (rows, self.room, times, weight)
 
     @property
     def rows(self) -> np.ndarray:
         """The rows; nobody writes to them."""
-        rows, _ = zip(*self._blocks[: self._n_blocks], strict=True)
+        rows, _, _ = zip(*self._blocks[: self._n_blocks], strict=True)
         return np.concatenate(rows)
 
     @property
@@ -308,11 +320,14 @@ class RowBuffer:
         """That of the rows, which are not put together for it."""
         return self._blocks[0][0].dtype
 
-    @property
-    def times(self) -> np.ndarray | None:
-        """Their times."""
-        _, times = zip(*self._blocks[: self._n_blocks], strict=True)
-        return None if times[0] is None else np.concatenate(times)
+    def whole(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """The rows, their times and their weights; None instead of weights that are all 1."""
+        rows, times, weight = zip(*self._blocks[: self._n_blocks], strict=True)
+        w = None
+        if self.is_weighted:
+            parts = zip(rows, weight, strict=True)
+            w = np.concatenate([np.ones(len(X)) if w is None else w for X, w in parts])
+        return np.concatenate(rows), None if times[0] is None else np.concatenate(times), w
 
     def takes(
         self, X: Any, times: Any, most: int, dtype: np.dtype | None = None, takes_nan: bool = False
@@ -330,7 +345,7 @@ class RowBuffer:
         takes_nan : bool
             Whether entries may be missing.
         """
-        rows, known = self._blocks[0]
+        rows, known, _ = self._blocks[0]
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != (dtype or rows.dtype):
             return False
         m = len(X)
@@ -343,10 +358,11 @@ class RowBuffer:
             return False
         return is_bounded(X[0] if m == 1 else X.ravel(), takes_nan)
 
-    def with_rows(self, X: np.ndarray, times: np.ndarray | None = None) -> RowBuffer:
+    def with_rows(self, X: np.ndarray, times: Any = None, weight: Any = None) -> RowBuffer:
         """The buffer with copies of more rows after these, and their times if all have some."""
         blocks, at = self._blocks, self._n_blocks
-        block = X.copy(), None if times is None else times.copy()
+        weight = None if weight is None else weight.copy()
+        block = X.copy(), None if times is None else times.copy(), weight
         if len(blocks) == at:
             blocks.append(block)
         if blocks[at] is not block:  # another buffer follows from this one
@@ -354,4 +370,5 @@ class RowBuffer:
         longer = object.__new__(RowBuffer)
         longer._blocks, longer._n_blocks = blocks, at + 1
         longer.n, longer.room = self.n + len(X), self.room
+        longer.is_weighted = self.is_weighted or weight is not None
         return longer

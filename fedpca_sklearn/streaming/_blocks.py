@@ -24,6 +24,7 @@ from .._base.adjusting import (
 )
 from .._base.batches import (
     RowBuffer,
+    are_bounded_weights,
     count_rows,
     float_dtype,
     is_bounded,
@@ -156,16 +157,16 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
 
 def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
     """The state after the rows of a buffer, as one batch."""
-    rows, w, last = buffer.rows, None, None
-    times = None if pca.half_life is None else buffer.times
-    if times is not None:
-        state, last, w = faded(pca, state, times)
-    m, d = rows.shape
+    rows, times, given = buffer.whole()
+    (m, d), w, last = rows.shape, given, None
+    if pca.half_life is not None and times is not None:
+        state, last, left = faded(pca, state, times)
+        w = left if given is None else left * given
     state = replace(state or empty_state(pca, d, rows.dtype), rank=None, ranks=None)
     state = _after_blocks(pca, [(rows, w)], (m, d), state)
     if last is None:
         return state
-    n_rows = state.n_rows - count_rows(rows, w) + m
+    n_rows = state.n_rows - count_rows(rows, w) + count_rows(rows, given)
     return replace(state, n_rows=n_rows, last_time=last)
 
 
@@ -379,7 +380,7 @@ class Stream(NamedTuple):
         state, buffer, _ = self
         return state if buffer is None or not buffer.n else take_buffer(pca, buffer, state)
 
-    def with_rows(self, X: Any, times: Any) -> Stream | None:
+    def with_rows(self, X: Any, times: Any, weight: Any = None) -> Stream | None:
         """The stream with few rows; None if they need another check than that of their numbers."""
         state, buffer, unchecked = self
         if unchecked and sp.issparse(X) and X.shape[:1] <= (unchecked,):
@@ -389,7 +390,9 @@ class Stream(NamedTuple):
             X = X.astype(np.float64) if few else X
         if not unchecked or buffer is None or not buffer.takes(X, times, unchecked):
             return None
-        return Stream(state, buffer.with_rows(X, times), unchecked)
+        if weight is not None and not are_bounded_weights(weight, len(X)):
+            return None
+        return Stream(state, buffer.with_rows(X, times, weight), unchecked)
 
 
 def stream_of(pca: Any, state: State | None, buffer: RowBuffer | None, room: int) -> Stream:
@@ -426,26 +429,25 @@ def ready_for_few(pca: Any, state: State) -> Stream:
     return Stream(state, _empty_buffer(state, room), sizes.few(room) - 1)
 
 
-def with_few(pca: Any, stream: Stream, X: Any, times: np.ndarray | None) -> Stream | None:
+def with_few(pca: Any, stream: Stream, X: Any, sample_weight: Any, times: Any) -> Stream | None:
     """The stream with few rows, which are validated; None if they cannot wait for others."""
     state, buffer, _ = stream
     X = X.toarray() if sp.issparse(X) else X
     dtype = None if state is None else state.subspace._dtype
     dtype = dtype if buffer is None else buffer.dtype
-    parts = list(validated_blocks(pca, X, None, dtype))
-    rows = in_numpy(parts[0][0])
+    parts = list(validated_blocks(pca, X, sample_weight, dtype))
+    rows, w = in_numpy(parts[0][0]), parts[0][1]
     check_columns(pca, rows.shape[1])
     room = Sizes(pca, rows.shape[1]).buffer()
     if len(parts) > 1 or room == 1 or not is_bounded(rows.ravel()) or not has_bounds(state):
         return None
+    if w is not None and not are_bounded_weights(w, len(rows)):
+        return None
     for _ in progress(pca, [rows], 1, "blocks"):
         pass
     if buffer is None or not buffer.n:
-        return Stream(state, RowBuffer(rows.copy(), room, times))
-    if times is None:
-        return Stream(state, buffer.with_rows(rows))
-    both = np.concatenate([buffer.times, times])  # of whichever unit
-    return Stream(state, RowBuffer(np.concatenate([buffer.rows, rows]), room, both))
+        buffer = RowBuffer(rows[:0].copy(), room, None if times is None else times[:0])
+    return Stream(state, buffer.with_rows(rows, times, w))
 
 
 def has_bounds(state: State | None) -> bool:

@@ -201,10 +201,10 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         self : StreamingPCA
             Unchanged if an error is raised.
         """
-        stream = self._state_without_checks() if sample_weight is None else None
+        stream = self._state_without_checks()
         if stream is not None and stream.unchecked and stream.buffer is None:
             stream = ready_for_few(self, stream.state)
-        longer = None if stream is None else stream.with_rows(X, times)
+        longer = None if stream is None else stream.with_rows(X, times, sample_weight)
         if longer is None:
             return self._go_on(X, sample_weight, times)
         if longer.is_full:
@@ -221,8 +221,8 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         stream, longer = self._stream, None
         with self._unchanged_on_error():
             times = check_call(self, X, sample_weight, times, stream.state)
-            if sample_weight is None and not self._by_batch and is_few(self, X):
-                longer = with_few(self, stream, X, times)
+            if not self._by_batch and is_few(self, X):
+                longer = with_few(self, stream, X, sample_weight, times)
             if longer is None:
                 self._keep(take(self, X, sample_weight, times, stream.after(self)))
             elif longer.is_full:

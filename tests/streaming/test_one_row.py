@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from golden_cases import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -145,6 +145,37 @@ def test_single_rows_of_a_streaming_pca_are_one_batch(
             model.partial_fit(bad)
     assert_same(model.partial_fit(X[60:]), batches.partial_fit(X[60:]))
     assert model.components_.dtype == dtype
+
+
+@pytest.mark.parametrize("options", [{}, {"forgetting_factor": 0.99}, {"half_life": "1h"}], ids=str)
+@pytest.mark.parametrize("d", [8, 300])
+def test_weighted_rows_wait_with_their_weights(d, options):
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((200, d)) * 3 + 1, rng.integers(0, 4, 200) / 2.0
+    w[100:130] = 1
+    times = np.datetime64("2026-01-01") + 40 * np.arange(200).astype("m8[s]")
+    given = {"times": times} if "half_life" in options else {}
+    model = StreamingPCA(3, **options)
+    for i in range(0, 200, 10):
+        part = slice(i, i + 10)
+        of = {name: value[part] for name, value in given.items()}
+        form = [np.array, np.ndarray.tolist][i == 50]
+        weight = None if 100 <= i < 130 else form(w[part])
+        model.partial_fit(X[part], sample_weight=weight, **of)
+        if i == 60:
+            model = pickle.loads(pickle.dumps(model))
+            assert model.n_samples_seen_ == np.ceil(w[:70]).sum()
+            assert model._stream.buffer.n == 70
+        for bad, words in (([-1.0], "Negative"), ([np.nan], "NaN"), (np.ones(2), "expected")):
+            with pytest.raises(ValueError, match=words):
+                model.partial_fit(X[:1], sample_weight=bad, **{n: v[:1] for n, v in given.items()})
+    whole = StreamingPCA(3, **options).fit(X, sample_weight=w, **given)
+    assert model.n_samples_seen_ == whole.n_samples_seen_
+    assert_allclose(model.subspace_.n_samples, whole.subspace_.n_samples, rtol=1e-12)
+    assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-9)
+    assert_allclose(model.components_, whole.components_, atol=1e-9)
+    with pytest.raises(ValueError, match="weight"):
+        StreamingPCA(3).partial_fit(X[:3], sample_weight=np.zeros(3))
 
 
 @pytest.mark.parametrize(("d", "dtype"), [(8, np.int64), (300, np.float32)])
