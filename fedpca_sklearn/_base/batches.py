@@ -320,6 +320,11 @@ class RowBuffer:
         """That of the rows, which are not put together for it."""
         return self._blocks[0][0].dtype
 
+    @property
+    def n_features(self) -> int:
+        """Their columns."""
+        return self._blocks[0][0].shape[1]
+
     def whole(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """The rows, their times and their weights; None instead of weights that are all 1."""
         rows, times, weight = zip(*self._blocks[: self._n_blocks], strict=True)

@@ -384,7 +384,7 @@ class Stream(NamedTuple):
         """The stream with few rows; None if they need another check than that of their numbers."""
         state, buffer, unchecked = self
         if unchecked and sp.issparse(X) and X.shape[:1] <= (unchecked,):
-            X = X.toarray() if X.shape[1:] == buffer.rows.shape[1:] else X
+            X = X.toarray() if X.shape[1:] == (buffer.n_features,) else X
         elif unchecked and type(X) is np.ndarray and X.dtype.kind in "biu":
             few = X.shape[:1] <= (unchecked,) and buffer.dtype == np.float64
             X = X.astype(np.float64) if few else X
@@ -409,7 +409,7 @@ def stream_of(pca: Any, state: State | None, buffer: RowBuffer | None, room: int
         return Stream(state, None, int(is_bounded))
     unchecked = 0
     if is_bounded and (room or not (hasattr(pca, "feature_names_in_") or pca._by_batch)):
-        unchecked = Sizes(pca, buffer.rows.shape[1]).few(buffer.room) - 1
+        unchecked = Sizes(pca, buffer.n_features).few(buffer.room) - 1
     return Stream(state, buffer, unchecked)
 
 
