@@ -43,7 +43,8 @@ class ConditionalFill(MissingStrategy):
     Parameters
     ----------
     n_rounds : int, default=2
-        Steps of EM.
+        Steps of EM. Rows with little noise beside strong directions, and most entries missing, take
+        up to ten. With more than two, rows that are not so are fitted too closely.
 
     Warns
     -----
