@@ -29,6 +29,7 @@ from ..federated._clients import ClientsTransformer
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, parted
 from ..summary import Subspace
+from ..summary._adjusted import scatter_of_columns
 from ..summary._triangle import Triangle
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task
@@ -249,9 +250,11 @@ def summary_received(answer: Answer, private: bool = False) -> Subspace:
     return summary._replace(site=None, feature_names=None, privacy=privacy)
 
 
-def summary_and_rows(answer: Answer) -> tuple[Subspace, int]:
-    """The same, and the number of rows that it stands for."""
+def summary_and_rows(answer: Answer, estimator: Any = None) -> tuple[Subspace, int]:
+    """The same with all that an estimator needs, and the number of rows that it stands for."""
     summary = summary_received(answer)
+    if estimator is not None and (adjusts(estimator) or estimator.n_components == "parallel"):
+        scatter_of_columns(summary, "its summary")
     return summary, answer.n_rows(summary.n_samples)[1]
 
 

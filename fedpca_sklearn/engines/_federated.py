@@ -89,7 +89,8 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
         return _by_sums(estimator, sites)
     if hasattr(estimator, "subspace_"):
         sites.know({"centring": estimator.subspace_.centered})
-    if not (found := shared.received(estimator, sites, "summary", shared.summary_and_rows, batch)):
+    read = partial(shared.summary_and_rows, estimator=estimator)
+    if not (found := shared.received(estimator, sites, "summary", read, batch)):
         return None
     fitted = _with_summaries(estimator, found)
     if batch is None and most_rounds(fitted):

@@ -155,7 +155,7 @@ def _fit_by_filling(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     n = float(np.sum(seen.rows))
 
     def read_filled(answer: Answer) -> Site:
-        summary, n_rows = shared.summary_and_rows(answer)
+        summary, n_rows = shared.summary_and_rows(answer, estimator)
         _, n = first[answer.site]
         if estimator.estimator is None and not abs(summary.n_samples - n) <= _SAME_WEIGHT * n:
             raise answer.refused("a summary of other rows than those of its first answer")

@@ -31,9 +31,10 @@ from ..streaming import StreamingPCA
 from ..streaming._blocks import State
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
+from ..summary._adjusted import scatter_of_columns
 from ..summary._directions import are_equilibrated
 from ..summary._exact import scatter_of_blocks
-from ..summary._merging import checked_with_namespace, tighter_fraction
+from ..summary._merging import checked_with_namespace, names_of_parts, tighter_fraction
 from ..summary._updating import updated
 from . import _local_fit as local
 from ._clients import label_order, rows_of
@@ -486,6 +487,9 @@ def fitted_on(pca: Any, subspaces: Sequence[Subspace]) -> Any:
     check_at_most_features(pca.n_components, subspaces[0].n_features)
     if not any(s.n_samples > 0 for s in subspaces):
         raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
+    if adjusts(pca):
+        for who, summary in zip(names_of_parts(subspaces), subspaces, strict=True):
+            scatter_of_columns(summary, who)
     pca._start()
     pca._clients = {
         label: local.Site(None, local.rows_of_summary(s), s)

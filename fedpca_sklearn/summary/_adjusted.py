@@ -20,15 +20,15 @@ from ._subspace import Subspace
 from ._updating import lacks_directions, unit_of, was_truncated
 
 
-def scatter_of_columns(summary: Subspace) -> np.ndarray:
+def scatter_of_columns(summary: Subspace, who: str = "A summary") -> np.ndarray:
     """Sum of squares of each column about the mean, or raise where it is not known."""
     if summary.column_scatter is not None:
         return summary.column_scatter
     if lacks_directions(summary):
         raise ValueError(
-            "The sums of squares of the columns are not known, which scale=True, partial_out and "
-            "parallel analysis need: a summary was cut and has column_scatter=None, as those of "
-            "other libraries' estimators. Summaries of StreamingPCA know them."
+            f"{who} was cut and has column_scatter=None, as those of other libraries' estimators: "
+            "scale=True, partial_out and parallel analysis need the sum of squares of each column. "
+            "Summaries of StreamingPCA know them."
         )
     rows = summary._rows
     return np.einsum("ij,ij->j", rows, rows)
@@ -133,6 +133,9 @@ def select_columns(subspace: Subspace, columns: Sequence[int]) -> Subspace:
 # largest one; a full set of dummy variables has one of about 1e-15.
 _DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-4}
 _EXPLAINED = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-5}
+
+# Of what is known of a column: directions that have more of it are not those of rows.
+_MORE = 1.01
 
 Found = tuple[np.ndarray, np.ndarray]
 
@@ -332,7 +335,11 @@ def _by_scatter(
 
 
 def _columns(summary: Subspace, adjusting: Adjusting) -> _Columns:
-    n, scatter = summary.n_samples, scatter_of_columns(summary)
+    n, scatter, matrix = summary.n_samples, scatter_of_columns(summary), summary._leading
+    known = isinstance(matrix, ScatterMatrix)
+    squares = matrix.G.diagonal() if known else np.square(summary._rows).sum(axis=0)
+    # a client that states less would have a column that outweighs all columns of the others
+    scatter = np.where(squares > _MORE * scatter, squares, scatter)
     confounders = np.array(adjusting.confounders, dtype=int)
     others = np.delete(np.arange(len(scatter)), confounders)
     constant = deviations(scatter, summary.mean, n) == 0

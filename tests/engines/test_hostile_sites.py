@@ -113,6 +113,7 @@ agreed | VerticalFederatedPCA(2, method=VFedPCA(n_rounds=2), random_state=0) | s
 kernel | VerticalFederatedKernelPCA(3, kernel="linear", n_landmarks=12) | same owners
 kernels | VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=2), projection='features',\
  random_state=0) | same owners
+scaled | FederatedPCA(3, scale=True) | rows
 sum | FederatedPCA(2) | rows
 """)
 }
@@ -174,6 +175,8 @@ S * | summary(mean=np.full(8, 1e155)); summary(scatter=1e308);\
  mean=np.full(8, 1e38), scatter=1e60) | node 3: values that are too large
 S * | summary_of(ROWS[:, :7], 3) | west: its number of features is 7, that of the others 8
 S * | summary_of(ROWS, 3, center=False) | west: its centring is False, that of the others True
+scaled * | arrays(summary=as_bytes(SUMMARY.truncate(2)._replace(column_scatter=None).to_bytes())) |\
+ node 3: its summary was cut and has column_scatter=None
 S summary_of_batch | summary_of(ROWS[:, :5], 2) | west: its number of features is 5
 S summary_of_batch | arrays(rows=[9.5, 9.0]) | node 3: rows=
 P32 moments | arrays(sum=np.full(8, 1e20), count=[1.0]) | node 3: values that are too large

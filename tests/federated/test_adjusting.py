@@ -546,6 +546,22 @@ def test_what_was_cut_is_never_exceeded(confounders):
     assert len(model.components) == 5 - len(confounders)
 
 
+@pytest.mark.parametrize("confounders", [None, [4]])
+def test_a_site_that_states_too_little_of_a_column_does_not_outweigh_the_others(confounders):
+    """All of column 0, and stated of column 1: scaled, it was 1e9 times all other columns."""
+    X, numbers = unlike_columns(4, spread=1.0), {"n_samples": 5.0, "scatter": 1e12}
+    V, moved = np.eye(X.shape[1]), {"singular_values": np.array([1e6]), **numbers}
+    lie = Subspace(V[:1], mean=X.mean(axis=0), column_scatter=1e12 * V[1], **moved)
+    sites = [Subspace.from_rows(X[::2]), Subspace.from_rows(X[1::2])]
+    how = {"scale": True, "partial_out": confounders}
+    pca = FederatedPCA.from_subspaces([*sites, Subspace.from_bytes(lie.to_bytes())], 3, **how)
+    assert pca.explained_variance_.max() < len(V)
+    assert pca.explained_variance_ratio_.sum() <= 1
+    unknown = sites[1].truncate(2)._replace(column_scatter=None)
+    with pytest.raises(ValueError, match=r"subspaces\[1\] was cut and has column_scatter=None"):
+        FederatedPCA.from_subspaces([sites[0], unknown], 1, **how)
+
+
 @pytest.mark.filterwarnings("ignore:scale=True. .* is missing in a summary:UserWarning")
 def test_rows_that_follow_a_summary_that_was_cut():
     """Its sums of squares count, though its scatter matrix has not all of them."""

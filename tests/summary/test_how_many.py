@@ -302,7 +302,7 @@ FederatedPCA("mle").fit(WIDE) | {FEW} and n_features=10
 FederatedPCA.from_subspaces([CUT] * 3, "mle") | 'mle' needs the variances .* keeps .* of 64
 parallel_analysis(WHOLE.truncate(3)) | keeps 3 directions, all of which
 FederatedPCA.from_subspaces([WHOLE.truncate(2)], "parallel") | keeps 2 directions, all of which
-parallel_analysis(Subspace.from_estimator(PCA(5).fit(SPIKED))) | columns are not known
+parallel_analysis(Subspace.from_estimator(PCA(5).fit(SPIKED))) | column_scatter=None
 parallel_analysis(WHOLE, level=0) | level must be in .0, 1., got 0
 parallel_analysis(WHOLE, n_draws=18) | integer of at least 19 with level=0.05, got 18
 parallel_analysis(DIGITS) | subspace must be a Subspace, .* got ndarray
