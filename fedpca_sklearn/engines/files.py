@@ -315,7 +315,9 @@ class _Letters(Carrier):
             check_signed(path, letter, study.identity[1][study.sites[node - 1]])
         if letter.about.get("asked") != digest_of(self._path(node, "question").read_bytes()):
             raise ValueError(f"{path} answers another question.")
-        return letter.message, digest
+        # whose file it is, whatever it says: under the name of another site it would replace that
+        config = {**letter.message.config, "site": study.sites[node - 1]}
+        return replace(letter.message, config=config), digest
 
 
 # -------------------------------------------------------------------- a site

@@ -21,6 +21,7 @@ from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     AnalyzeGauss,
+    DistributedPCA,
     FederatedPCA,
     FederatedPowerPCA,
     PrivacyLedger,
@@ -158,6 +159,20 @@ def test_without_a_site_that_never_answers(tmp_path):
         fitted = next(f for f in (go_on(tmp_path, PARTS) for _ in range(40)) if f is not None)
     left = LABELS != "west"
     assert_same(fitted, clone(ROUNDS).fit(X[left], clients=LABELS[left]))
+
+
+def test_a_site_does_not_answer_for_another_one(tmp_path):
+    """East called itself north, whose own answer was left out then: a site has one name."""
+    Study.begin(tmp_path, DistributedPCA(3), list(PARTS)).next()
+    for path in tmp_path.glob("*.question"):
+        answered(path, PARTS[site_of(path)])
+    mine = tmp_path / "0001.east.answer"
+    letter, _ = read_letter(mine)
+    config = {**letter.message.config, "site": "north"}
+    mine.write_bytes(letter._replace(message=replace(letter.message, config=config)).to_bytes())
+    fitted = Study(tmp_path).next()
+    assert (fitted.clients_, fitted.missing_sites_) == (list(PARTS), {})
+    assert_same(fitted, clone(fitted).fit(X, clients=LABELS))
 
 
 @pytest.fixture
