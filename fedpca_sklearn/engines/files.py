@@ -22,6 +22,7 @@ from sklearn.base import clone
 
 from .._validation.checks import check_integer
 from .._validation.containers import check_text
+from ..privacy._ledger import locked
 from ._apps import SiteApp, Wanted, fit_over
 from ._messages import Array, Carrier, Context, Letter, Message, digest_of, read_letter, write_bytes
 from ._parameters import constructed, construction_of
@@ -375,33 +376,36 @@ def answer(
     The site checks and counts questions as over a network (`client_app`), and beyond that: a run
     has one estimator, one set of rows, and numbers that grow; a question that names the answers
     before it has to name the site's own. The same question again has the answer that was written
-    before, for nothing.
+    before, for nothing. Questions that come at once are answered one after the other.
     """
     letter, digest = read_letter(question)
     if identity is not None:
         check_signed(question, letter, identity[1])
     about = letter.about
-    site = _State(state, about, os.fspath(question))
-    if site.known.get("question") != digest:
-        site.check(about, rows)
-        asked = constructed(text := str(about.get("estimator")), known)
-        if not hasattr(asked, "fit"):
-            raise ValueError(f"{text[:80]!r} constructs no estimator.")
-        estimator = asked if estimator is None else estimator
-        policy = policy or SitePolicy()
-        of_coordinator = getattr(asked, "mechanism", None) is not None and estimator is asked
-        if of_coordinator and policy.mechanism is None:
-            raise ValueError(
-                "the question is of a mechanism with a budget of the coordinator's choice: "
-                "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
-            )
-        secure = _agreed(about.get("secure"), secure)
-        app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
-        context = Context(about["node"], about["run"], None, {}, site.records)
-        reply = signed(Letter({"asked": digest}, app.reply(letter.message, context)), identity)
-        site.keep(about, digest, reply.to_bytes())
-    write_bytes(output, site.sent)
-    return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
+    os.makedirs(state, 0o700, exist_ok=True)
+    # two questions at once would both be the next one: of a secret, shares of both kinds
+    with locked(os.path.join(state, "lock")):
+        site = _State(state, about, os.fspath(question))
+        if site.known.get("question") != digest:
+            site.check(about, rows)
+            asked = constructed(text := str(about.get("estimator")), known)
+            if not hasattr(asked, "fit"):
+                raise ValueError(f"{text[:80]!r} constructs no estimator.")
+            estimator = asked if estimator is None else estimator
+            policy = policy or SitePolicy()
+            of_coordinator = getattr(asked, "mechanism", None) is not None and estimator is asked
+            if of_coordinator and policy.mechanism is None:
+                raise ValueError(
+                    "the question is of a mechanism with a budget of the coordinator's choice: "
+                    "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
+                )
+            secure = _agreed(about.get("secure"), secure)
+            app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
+            context = Context(about["node"], about["run"], None, {}, site.records)
+            reply = signed(Letter({"asked": digest}, app.reply(letter.message, context)), identity)
+            site.keep(about, digest, reply.to_bytes())
+        write_bytes(output, site.sent)
+        return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
 
 
 def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation | None:
@@ -467,7 +471,6 @@ class _State:
         self.known |= {"question": question, "answer": digest_of(sent), "rows": self._rows}
         self.sent = sent
         arrays = {"": Array(sent, (len(sent),), "|u1")}
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         letter = Letter({**self.known, "records": self.records}, Message("state", {}, arrays))
         write_bytes(self.path, letter.to_bytes())

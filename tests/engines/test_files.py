@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 
@@ -187,7 +188,7 @@ def begun(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX needed")
 def test_nobody_else_reads_the_state_of_a_site(begun, tmp_path):
     for again in range(2):  # a file that is replaced has the same
-        (state,) = (tmp_path / "state east").iterdir()
+        (state,) = (tmp_path / "state east").glob("*.state")
         assert [path.stat().st_mode & 0o077 for path in (state, state.parent)] == [0, 0], again
         answered(begun, PARTS["east"])
 
@@ -217,6 +218,25 @@ def test_a_site_refuses_forged_questions(about, says, begun, tmp_path):
     with pytest.raises(ValueError, match=says):
         answered(begun, PARTS["east"])
     assert not begun.with_suffix(".answer").exists()
+
+
+def test_of_two_questions_at_once_a_site_answers_one(begun, tmp_path, monkeypatch):
+    """Otherwise shares of both secrets of a site, which take its masks off."""
+    (letter, _), other, reply = read_letter(begun), tmp_path / "0003.east.question", SiteApp.reply
+    other.write_bytes(letter._replace(about={**letter.about, "number": 3}).to_bytes())
+    beside = []
+
+    def slow(*given):
+        if not beside:
+            beside.append(pool.submit(answered, other, PARTS["east"]))
+            wait(beside, timeout=0.5)
+        return reply(*given)
+
+    monkeypatch.setattr(SiteApp, "reply", slow)
+    with ThreadPoolExecutor(1) as pool:
+        assert not answered(begun, PARTS["east"])
+    with pytest.raises(ValueError, match="does not follow from the answer of this site before it"):
+        beside[0].result()
 
 
 def test_no_question_makes_a_line_that_a_log_cannot_have(begun, tmp_path, caplog):
