@@ -354,7 +354,8 @@ def answer(
         and a mechanism of the owner's in it or in ``estimator``: its budget is the one that counts.
     secure : SecureAggregation or None, default=None
         Of an owner who takes part in secure sums only, with this threshold or a larger one, and
-        with this identity. None: as the question says.
+        with this identity. None: as the question says. A mechanism with ``trust="sum"`` needs it,
+        and the same threshold: the noise of a site is its share of that of so many.
     known : sequence of type, default=()
         Classes besides those of the package that the owner allows the estimator to be made of.
     identity : tuple of bytes or None, default=None
@@ -399,7 +400,7 @@ def answer(
                     "the question is of a mechanism with a budget of the coordinator's choice: "
                     "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
                 )
-            secure = _agreed(about.get("secure"), secure)
+            secure = _agreed(about.get("secure"), secure, estimator)
             app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
             context = Context(about["node"], about["run"], None, {}, site.records)
             reply = signed(Letter({"asked": digest}, app.reply(letter.message, context)), identity)
@@ -408,17 +409,23 @@ def answer(
         return str(Letter.from_bytes(site.sent).message.config.get("error", ""))
 
 
-def _agreed(asked: Any, secure: SecureAggregation | None) -> SecureAggregation | None:
-    """Secure sums as a question says, if the owner allows them so."""
+def _agreed(asked: Any, secure: SecureAggregation | None, of: Any) -> SecureAggregation | None:
+    """Secure sums of an estimator as a question says, if the owner allows them so."""
+    shares = getattr(getattr(of, "mechanism", None), "trust", None) == "sum"
     try:
         found = None if asked is None else SecureAggregation(**asked)
     except (TypeError, ValueError) as error:
         raise ValueError(f"a question of secure sums that are none: {error}") from None
     if secure is None:
+        if shares:
+            raise ValueError(
+                "trust='sum' needs secure sums of the owner's threshold, as noise is shared among "
+                "so many sites: secure=SecureAggregation(...), got None."
+            )
         return found
     if found is None:
         raise ValueError("the site takes part in secure sums only, and the question is of none.")
-    for name in ("bits", "scale"):
+    for name in ("bits", "scale", *["threshold"] * shares):
         own, got = getattr(secure, name), getattr(found, name)
         if got != own:
             raise ValueError(

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -79,7 +79,7 @@ def go_on(folder, parts, policies=None, **how):
 def by_files(folder, estimator, parts, policies=None, secure=None, **how):
     Study.begin(folder, estimator, list(parts), secure=secure, known=how.get("known", ()))
     for _ in range(200):
-        fitted = go_on(folder, parts, policies=policies, **how)
+        fitted = go_on(folder, parts, policies=policies, secure=secure, **how)
         if fitted is not None:
             return fitted
     raise AssertionError("the study does not end")
@@ -269,6 +269,29 @@ def test_secure_sums_are_those_that_the_owner_allows(own, says, tmp_path):
     asked = tmp_path / "0001.east.question"
     with pytest.raises(ValueError, match=says):
         answered(asked, PARTS["east"], secure=SecureAggregation(threshold=2, **own))
+
+
+def test_a_coordinator_does_not_say_of_how_many_sites_noise_is_a_share(tmp_path):
+    """Of 8,000 it was 1 / 89 of that of one site, and the sites may be of its making."""
+    pytest.importorskip("flwr")
+    how = {"trust": "sum", "noise": DiscreteGaussian()}
+    mechanism, own = AnalyzeGauss(1.0, 1e-5, 60.0, **how), SecureAggregation(2, restarts=0)
+    pca, policy = (
+        FederatedPCA(2, mechanism=mechanism),
+        SitePolicy(mechanism=mechanism, ledger=tmp_path / "ledger"),
+    )
+    asked = tmp_path / "0001.east.question"
+    Study.begin(tmp_path, pca, list(PARTS), secure=own).next()
+    for kept, stated, says in (
+        (own, 8000, "secure sums of threshold=2 are allowed, the question is of 8000"),
+        (None, 2, "trust='sum' needs secure sums of the owner's threshold"),
+        (own, 2, None),
+    ):
+        letter, _ = read_letter(asked)
+        secure = {**letter.about["secure"], "threshold": stated}
+        asked.write_bytes(letter._replace(about={**letter.about, "secure": secure}).to_bytes())
+        with nullcontext() if says is None else pytest.raises(ValueError, match=says):
+            assert not answered(asked, PARTS["east"], policy=policy, secure=kept)
 
 
 def test_a_site_answers_about_the_same_rows_and_what_its_owner_allows(begun, tmp_path):
