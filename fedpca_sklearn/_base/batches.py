@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -283,6 +283,11 @@ def are_bounded_weights(weight: Any, n: int) -> bool:
     return bool(weight.min() >= 0 and least < weight.max() < most)
 
 
+def as_one(parts: Sequence[Any]) -> Any:
+    """The rows of some arrays, or of some CSR arrays, in one."""
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+
+
 class RowBuffer:
     """Immutable value of some rows, and of their times and weights if they have some.
 
@@ -291,7 +296,7 @@ class RowBuffer:
 
     Parameters
     ----------
-    rows : ndarray of shape (n, d)
+    rows : {ndarray, csr_array} of shape (n, d)
         Not copied.
     room : int
         Rows from which on the buffer is full.
@@ -303,7 +308,7 @@ class RowBuffer:
 
     def __init__(self, rows: np.ndarray, room: int, times: Any = None, weight: Any = None):
         self._blocks, self._n_blocks = [(rows, times, weight)], 1
-        self.n, self.room, self.is_weighted = len(rows), room, weight is not None
+        self.n, self.room, self.is_weighted = rows.shape[0], room, weight is not None
 
     def __reduce__(self):
         rows, times, weight = self.whole()
@@ -311,31 +316,32 @@ class RowBuffer:
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows; nobody writes to them."""
+        """The rows, where these are dense; nobody writes to them."""
         rows, _, _ = zip(*self._blocks[: self._n_blocks], strict=True)
         return np.concatenate(rows)
 
     @property
-    def dtype(self) -> np.dtype:
-        """That of the rows, which are not put together for it."""
-        return self._blocks[0][0].dtype
+    def first(self) -> Any:
+        """Some of the rows, of the kind, dtype and columns of all, or none of them."""
+        return self._blocks[0][0]
 
-    @property
-    def n_features(self) -> int:
-        """Their columns."""
-        return self._blocks[0][0].shape[1]
-
-    def whole(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    def whole(self) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
         """The rows, their times and their weights; None instead of weights that are all 1."""
         rows, times, weight = zip(*self._blocks[: self._n_blocks], strict=True)
         w = None
         if self.is_weighted:
             parts = zip(rows, weight, strict=True)
-            w = np.concatenate([np.ones(len(X)) if w is None else w for X, w in parts])
-        return np.concatenate(rows), None if times[0] is None else np.concatenate(times), w
+            w = np.concatenate([np.ones(X.shape[0]) if w is None else w for X, w in parts])
+        return as_one(rows), None if times[0] is None else np.concatenate(times), w
 
     def takes(
-        self, X: Any, times: Any, most: int, dtype: np.dtype | None = None, takes_nan: bool = False
+        self,
+        X: Any,
+        times: Any,
+        most: int,
+        dtype: np.dtype | None = None,
+        takes_nan: bool = False,
+        takes_sparse: bool = False,
     ) -> bool:
         """Whether X is few rows like these, finite and of moderate size.
 
@@ -349,11 +355,16 @@ class RowBuffer:
             That of the rows, if it is not that of the buffer.
         takes_nan : bool
             Whether entries may be missing.
+        takes_sparse : bool
+            Whether CSR arrays may be the first rows; else, and later, all are as those before.
         """
         rows, known, _ = self._blocks[0]
-        if type(X) is not np.ndarray or X.ndim != 2 or X.dtype != (dtype or rows.dtype):
+        sparse = type(X) is sp.csr_array
+        if type(X) is not type(rows) and not (sparse and takes_sparse and not self.n):
             return False
-        m = len(X)
+        if X.ndim != 2 or X.dtype != (dtype or rows.dtype):
+            return False
+        m = X.shape[0]
         if not 0 < m <= most or X.shape[1] != rows.shape[1]:
             return False
         if known is None or type(times) is not np.ndarray:
@@ -361,11 +372,11 @@ class RowBuffer:
                 return False
         elif times.dtype != known.dtype or times.shape != (m,) or np.isnat(times).any():
             return False
-        return is_bounded(X[0] if m == 1 else X.ravel(), takes_nan)
+        return is_bounded(X.data if sparse else X[0] if m == 1 else X.ravel(), takes_nan)
 
-    def with_rows(self, X: np.ndarray, times: Any = None, weight: Any = None) -> RowBuffer:
+    def with_rows(self, X: Any, times: Any = None, weight: Any = None) -> RowBuffer:
         """The buffer with copies of more rows after these, and their times if all have some."""
-        blocks, at = self._blocks, self._n_blocks
+        blocks, at = (self._blocks, self._n_blocks) if self.n else ([], 0)
         weight = None if weight is None else weight.copy()
         block = X.copy(), None if times is None else times.copy(), weight
         if len(blocks) == at:
@@ -374,6 +385,6 @@ class RowBuffer:
             blocks = [*blocks[:at], block]
         longer = object.__new__(RowBuffer)
         longer._blocks, longer._n_blocks = blocks, at + 1
-        longer.n, longer.room = self.n + len(X), self.room
+        longer.n, longer.room = self.n + X.shape[0], self.room
         longer.is_weighted = self.is_weighted or weight is not None
         return longer

@@ -296,7 +296,7 @@ def after_few(
         site = site or work.start(X)
         room = _room(work, X.shape[1]) if waits else 1
         site = _waiting(work, State(site.summary, site.n_rows), room)
-    if site is None or type(X) is not np.ndarray or X.dtype != site.buffer.dtype:
+    if site is None or type(X) is not np.ndarray or X.dtype != site.buffer.first.dtype:
         return None
     longer = site.stream.with_rows(X, None)
     if longer is not None and not longer.is_full:

@@ -25,6 +25,7 @@ from .._base.adjusting import (
 from .._base.batches import (
     RowBuffer,
     are_bounded_weights,
+    as_one,
     count_rows,
     float_dtype,
     is_bounded,
@@ -37,7 +38,7 @@ from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
 from .._kernels.row_moments import RowsAtHand
-from .._kernels.sizes import COLUMNS_OF_THREADS, MAX_EXACT_DIMENSION, rows_within
+from .._kernels.sizes import COLUMNS_OF_THREADS, SMALL_DIMENSION, rows_within
 from .._kernels.threads import threads_for
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import in_numpy
@@ -56,12 +57,10 @@ from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._refinement import Refinement, local_products, products_of
 from ..summary._updating import stays_sparse, updated_by_block
 from ._forgetting import CAME_WITHOUT_TIMES, duration_of, shares_left, times_of, times_of_rows
-from ._sizes import Sizes, start_rank
+from ._sizes import ROWS_AT_LEAST, Sizes, start_rank
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
-# Entries of a dense copy of a few sparse rows: 1 MB.
-_ENTRIES_OF_COPY = 2**17
 # Stored entries of sparse batches of an iterable that are one block: 3 MB.
 _STORED_ENTRIES = 2**18
 # Entries of a block that is converted to another dtype: 32 MB of float64.
@@ -295,14 +294,9 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
 
 
 def is_few(pca: Any, X: Any) -> bool:
-    """Whether something is so few rows in memory that they go to a buffer.
-
-    Sparse rows go there in a small dense copy, which takes less time than a block of their own.
-    """
+    """Whether something is so few rows in memory that they go to a buffer."""
     if sp.issparse(X):
-        m, d = X.shape if X.ndim == 2 else (0, 0)
-        small = d <= MAX_EXACT_DIMENSION and m * d < _ENTRIES_OF_COPY
-        return small and d > 0 and 0 < m < _few(pca, d)
+        return X.ndim == 2 and all(X.shape) and X.shape[0] < _few(pca, X.shape[1], sparse=True)
     if not hasattr(X, "__len__"):
         return False
     if is_stream(X) or is_dask(X) or is_on_disk(X):
@@ -313,23 +307,28 @@ def is_few(pca: Any, X: Any) -> bool:
     return shape[1] > 0 and 0 < len(X) < _few(pca, shape[1])
 
 
-def _few(pca: Any, d: int) -> int:
+def _few(pca: Any, d: int, sparse: bool = False) -> int:
     """Rows of a call from which on none goes to a buffer."""
     sizes = Sizes(pca, d)
-    return sizes.few(sizes.buffer())
+    return sizes.few(sizes.buffer(), sparse)
+
+
+def _in_buffer(X: Any) -> Any:
+    """Few sparse rows as they wait: of few columns in a dense copy, whose products cost less."""
+    return X.toarray() if X.shape[1] <= SMALL_DIMENSION else sp.csr_array(X)
 
 
 def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
     """Validated batches of a stream; few rows go to a buffer, as those of calls do.
 
-    Sparse ones stay sparse there, unless dense ones are before them: nobody reads meanwhile.
+    More sparse ones do, as nobody reads meanwhile, which stay sparse unless dense ones are before.
     """
     few: list[Any] = []
     n = 0
     for batch in batches:
         dtype = dtype or float_dtype(batch)
         if sp.issparse(batch) and few and not sp.issparse(few[0]) and is_few(pca, batch):
-            batch = batch.toarray()
+            batch = _in_buffer(batch)
         (m, d), size, room = batch.shape, 1, 0
         if sp.issparse(batch):
             rows = Sizes(pca, d).block(sparse=True)
@@ -339,7 +338,7 @@ def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
         waits = size < room
         if few and not (waits and sp.issparse(batch) == sp.issparse(few[0])):
             n = 0
-            yield _as_one(few)
+            yield _emptied(few)
         if waits:
             few.append(batch.astype(dtype))  # the source may use its memory again
             n += size
@@ -348,14 +347,14 @@ def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
         del batch  # before the next one is read
         if few and n >= room:
             n = 0
-            yield _as_one(few)
+            yield _emptied(few)
     if few:
-        yield _as_one(few)
+        yield _emptied(few)
 
 
-def _as_one(few: list[Any]) -> Any:
-    """The rows of some batches; the list is emptied."""
-    rows = sp.vstack(few, format="csr") if sp.issparse(few[0]) else np.concatenate(few)
+def _emptied(few: list[Any]) -> Any:
+    """The rows of a list, which is emptied."""
+    rows = as_one(few)
     few.clear()
     return rows
 
@@ -383,14 +382,18 @@ class Stream(NamedTuple):
     def with_rows(self, X: Any, times: Any, weight: Any = None) -> Stream | None:
         """The stream with few rows; None if they need another check than that of their numbers."""
         state, buffer, unchecked = self
-        if unchecked and sp.issparse(X) and X.shape[:1] <= (unchecked,):
-            X = X.toarray() if X.shape[1:] == (buffer.n_features,) else X
+        most = unchecked
+        if unchecked and sp.issparse(X):
+            most = max(unchecked, min(buffer.room, ROWS_AT_LEAST) - 1)
+            X = _in_buffer(X) if X.ndim == 2 and X.shape[0] <= most else X
         elif unchecked and type(X) is np.ndarray and X.dtype.kind in "biu":
-            few = X.shape[:1] <= (unchecked,) and buffer.dtype == np.float64
+            few = X.shape[:1] <= (unchecked,) and buffer.first.dtype == np.float64
             X = X.astype(np.float64) if few else X
-        if not unchecked or buffer is None or not buffer.takes(X, times, unchecked):
+        if not unchecked or buffer is None:
             return None
-        if weight is not None and not are_bounded_weights(weight, len(X)):
+        if not buffer.takes(X, times, most, takes_sparse=True):
+            return None
+        if weight is not None and not are_bounded_weights(weight, X.shape[0]):
             return None
         return Stream(state, buffer.with_rows(X, times, weight), unchecked)
 
@@ -409,7 +412,7 @@ def stream_of(pca: Any, state: State | None, buffer: RowBuffer | None, room: int
         return Stream(state, None, int(is_bounded))
     unchecked = 0
     if is_bounded and (room or not (hasattr(pca, "feature_names_in_") or pca._by_batch)):
-        unchecked = Sizes(pca, buffer.n_features).few(buffer.room) - 1
+        unchecked = Sizes(pca, buffer.first.shape[1]).few(buffer.room) - 1
     return Stream(state, buffer, unchecked)
 
 
@@ -432,21 +435,24 @@ def ready_for_few(pca: Any, state: State) -> Stream:
 def with_few(pca: Any, stream: Stream, X: Any, sample_weight: Any, times: Any) -> Stream | None:
     """The stream with few rows, which are validated; None if they cannot wait for others."""
     state, buffer, _ = stream
-    X = X.toarray() if sp.issparse(X) else X
+    X = _in_buffer(X) if sp.issparse(X) else X
     dtype = None if state is None else state.subspace._dtype
-    dtype = dtype if buffer is None else buffer.dtype
+    dtype = dtype if buffer is None else buffer.first.dtype
     parts = list(validated_blocks(pca, X, sample_weight, dtype))
     rows, w = in_numpy(parts[0][0]), parts[0][1]
+    entries = rows.data if sp.issparse(rows) else rows.ravel()
     check_columns(pca, rows.shape[1])
     room = Sizes(pca, rows.shape[1]).buffer()
-    if len(parts) > 1 or room == 1 or not is_bounded(rows.ravel()) or not has_bounds(state):
+    if buffer is not None and type(rows) is not type(buffer.first):
+        state, buffer = stream.after(pca), None
+    if len(parts) > 1 or room == 1 or not is_bounded(entries) or not has_bounds(state):
         return None
-    if w is not None and not are_bounded_weights(w, len(rows)):
+    if w is not None and not are_bounded_weights(w, rows.shape[0]):
         return None
     for _ in progress(pca, [rows], 1, "blocks"):
         pass
     if buffer is None or not buffer.n:
-        buffer = RowBuffer(rows[:0].copy(), room, None if times is None else times[:0])
+        buffer = RowBuffer(rows[:0], room)
     return Stream(state, buffer.with_rows(rows, times, w))
 
 

@@ -32,7 +32,7 @@ _ENTRIES_OF_CUT = 2**16
 _ENTRIES_OF_ADJUSTED = 2**22
 # Rows for which the work of a block is hardly more than for one, and from which on nothing is
 # gained by more of them.
-_ROWS_AT_LEAST, _MOST_ROWS = 64, 1024
+ROWS_AT_LEAST, _MOST_ROWS = 64, 1024
 
 
 @lru_cache(maxsize=512, typed=True)
@@ -128,7 +128,7 @@ class Sizes:
 
     def buffer(self) -> int:
         """Rows that come a few at a time and are taken as one batch."""
-        pca, d, least, entries = self._pca, self._d, _ROWS_AT_LEAST, _BUFFERED_ENTRIES
+        pca, d, least, entries = self._pca, self._d, ROWS_AT_LEAST, _BUFFERED_ENTRIES
         if not self.keeps_all:
             entries = entries if self.choose_rank else _ENTRIES_OF_CUT
         elif pca.scale or pca.partial_out is not None:  # may need an eigenproblem for each batch
@@ -137,11 +137,12 @@ class Sizes:
             least = d
         return min(self.block(), max(min(_MOST_ROWS, entries // d), least))
 
-    def few(self, room: int) -> int:
+    def few(self, room: int, sparse: bool = False) -> int:
         """Rows of a call from which on none goes to the buffer, which has ``room`` for some."""
         if self.keeps_all:
             return room
-        return min(room, max(min(_ROWS_AT_LEAST, _BUFFERED_ENTRIES // self._d), 2))
+        entries = ROWS_AT_LEAST * self._d if sparse else _BUFFERED_ENTRIES
+        return min(room, max(min(ROWS_AT_LEAST, entries // self._d), 2))
 
 
 def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:

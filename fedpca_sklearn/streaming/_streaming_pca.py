@@ -207,9 +207,10 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
         longer = None if stream is None else stream.with_rows(X, times, sample_weight)
         if longer is None:
             return self._go_on(X, sample_weight, times)
-        if longer.is_full:
+        buffer = longer.buffer
+        if buffer.n >= buffer.room:
             with self._unchanged_on_error():
-                self._keep(longer.after(self), room=longer.buffer.room)
+                self._keep(longer.after(self), room=buffer.room)
         else:
             self.__dict__[LEARNT] = Learnt(longer)
         return self

@@ -4,6 +4,7 @@ A second pass of StreamingPCA over its rows, beside numpy's PCA of all rows.
 """
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -328,6 +329,41 @@ def test_sparse_rows_that_come_a_few_at_a_time_wait_for_others(size, d, r):
     with pytest.raises(ValueError, match="NaN"):
         of_calls.partial_fit(sp.csr_array(np.full((1, d), np.nan)))
     assert of_calls.n_samples_seen_ == 600
+
+
+def test_sparse_rows_wait_as_they_are_also_where_directions_are_cut():
+    X = sp.csr_array(sp.random(400, 20_000, 0.002, format="csr", random_state=0))
+    X.data += np.arange(X.nnz) % 7
+    w = 1.0 + np.arange(400) % 3
+    pca, blocks = StreamingPCA(3), StreamingPCA(3)
+    for i in range(0, 300, 5):
+        rows = sp.csr_matrix(X[i : i + 5])
+        if i == 100:  # some entries are stored twice
+            rows = sp.csr_matrix(
+                (np.repeat(rows.data / 2, 2), np.repeat(rows.indices, 2), 2 * rows.indptr),
+                rows.shape,
+            )
+        pca.partial_fit(rows, sample_weight=w[i : i + 5])
+        rows.data[:] = np.nan  # the caller's
+        if i == 150:
+            assert pca.n_samples_seen_ == w[:155].sum()
+            pca = pickle.loads(pickle.dumps(pca))
+    bad = X[300:301].copy()
+    bad.data[0] = np.inf
+    for rows, words in ((bad, "infinity"), (X[300:301, 1:], "has 19999 features")):
+        with pytest.raises(ValueError, match=words):
+            pca.partial_fit(rows)
+    assert peak_bytes(lambda: pca.partial_fit(X[300:310])) < 1e6  # in a dense copy 1.6 MB
+    assert pca._stream.buffer.n == 50
+    w[300:] = 1
+    for at in np.split(np.arange(310), range(65, 310, 65)):
+        blocks.partial_fit(X[at], sample_weight=w[at])
+    for model in (pca, blocks):  # each ends what waits
+        model.partial_fit(X[310:320].toarray()).partial_fit(X[320:330])
+    assert pca.n_samples_seen_ == blocks.n_samples_seen_ == w[:330].sum()
+    assert_allclose(pca.mean_, blocks.mean_, atol=1e-12)
+    assert_allclose(pca.singular_values_, blocks.singular_values_, rtol=1e-9)
+    assert subspace_distance(pca.components_, blocks.components_) < 1e-7
 
 
 @pytest.mark.parametrize(("n", "d", "r"), [(3000, 600, 3), (2000, 1200, 10), (200, 700, 3)])
