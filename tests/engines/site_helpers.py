@@ -4,6 +4,7 @@ import hmac
 import os
 from functools import cache
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,8 +21,15 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedpca_sklearn import FirstSubspace, make_power_law, make_subspace_stream
 from fedpca_sklearn._kernels.row_moments import SiteMoments
-from fedpca_sklearn.engines._parameters import stated
-from fedpca_sklearn.engines.flower import SecureAggregation, SiteRows, client_app, fit_sites
+from fedpca_sklearn.engines import files
+from fedpca_sklearn.engines._parameters import construction_of, stated
+from fedpca_sklearn.engines.flower import (
+    SecureAggregation,
+    SitePolicy,
+    SiteRows,
+    client_app,
+    fit_sites,
+)
 from fedpca_sklearn.engines.testing import InProcessGrid
 from fedpca_sklearn.privacy import DiscreteGaussian
 
@@ -386,6 +394,35 @@ class Site:
         config, arrays = self.ask(kind, *arguments, **options)
         assert ("error" in config) == (not arrays)
         return bool(arrays)
+
+
+class SiteByFiles(Site):
+    """The same by letters in a folder, to which the server says what it likes."""
+
+    def __init__(
+        self, estimator, rows=ROWS, run=1, min_rows=None, policy=None, *, new_folder, **options
+    ):
+        rules = {} if min_rows is None else {"min_rows": min_rows}
+        self.options = {"policy": policy or SitePolicy(**rules), **options}
+        self.rows, self.stated, self.code = rows, stated(estimator), construction_of(estimator)
+        self.context, self.after, self.ids = SimpleNamespace(run_id=run), {}, count(1)
+        self.folder = new_folder()
+
+    def ask(self, kind, *arguments, nonce="once", config=None):
+        """The configuration and the arrays of an answer."""
+        run, question, said = self.context.run_id, self.folder / "question", self.folder / "answer"
+        sent = [a if isinstance(a, FlowerArray) else Array(np.asarray(a, float)) for a in arguments]
+        sent = {str(i): files.Array(a.data, tuple(a.shape), a.dtype) for i, a in enumerate(sent)}
+        about = {"run": run, "number": next(self.ids), "site": "north", "node": 5}
+        about |= {"estimator": self.code, "after": {"north": self.after.get(run)}}
+        about["secure"] = files._terms_of(self.options.get("secure"))
+        message = files.Message(kind, {**self.stated, "nonce": nonce, **(config or {})}, sent)
+        question.write_bytes(files.Letter(about, message).to_bytes())
+        files.answer(question, said, self.rows, state=self.folder / "state", **self.options)
+        letter, self.after[run] = files.read_letter(said)
+        return dict(letter.message.config), {
+            name: numpy_of(array) for name, array in letter.message.arrays.items()
+        }
 
 
 def assert_refused(site, kind, *arguments, why, **options):
