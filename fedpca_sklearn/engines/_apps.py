@@ -44,8 +44,8 @@ class SiteApp:
         secure: shared.Secure = None,
     ):
         self._estimator = estimator = with_ledger(estimator, policy, secure)
-        self._tasks = shared.secure_tasks(estimator, secure)
         shared.check_parameters(estimator)
+        self._tasks = shared.secure_tasks(estimator, secure)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._mechanism = getattr(estimator, "mechanism", None)
@@ -156,8 +156,8 @@ class Wanted:
 
     def sites(self, carrier: Carrier, estimator: Any, secure: shared.Secure = None) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
-        tasks = shared.secure_tasks(estimator, secure)
         shared.check_parameters(estimator)
+        tasks = shared.secure_tasks(estimator, secure)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
         check_integer("min_sites", self.min_sites)
         check_integer("n_sites", n_sites)

@@ -401,7 +401,10 @@ def answer(
                     "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
                 )
             secure = _agreed(about.get("secure"), secure, estimator)
-            app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
+            try:
+                app = SiteApp(lambda _: rows, estimator, lambda _: about["site"], policy, secure)
+            except TypeError as error:  # of a class that has no part in studies
+                raise ValueError(str(error)) from None
             context = Context(about["node"], about["run"], None, {}, site.records)
             reply = signed(Letter({"asked": digest}, app.reply(letter.message, context)), identity)
             site.keep(about, digest, reply.to_bytes())

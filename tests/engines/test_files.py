@@ -294,6 +294,23 @@ def test_a_coordinator_does_not_say_of_how_many_sites_noise_is_a_share(tmp_path)
             assert not answered(asked, PARTS["east"], policy=policy, secure=kept)
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("GROUSE(2)", "estimator must be one of"),
+        ("VerticalFederatedPCA(2, method=5)", "The 'method' parameter of Vertical"),
+        ("VerticalFederatedPCA(method='x')", "The 'method' parameter of Vertical"),
+        ("FederatedSubspaceTracker(2, n_iter=[])", "The 'n_iter' parameter of Fed"),
+    ],
+)
+def test_an_estimator_that_is_none_is_named_to_the_owner(code, says, begun, tmp_path):
+    letter, _ = read_letter(begun)
+    about = {**letter.about, "run": 5, "estimator": code}
+    begun.write_bytes(letter._replace(about=about).to_bytes())
+    with pytest.raises(ValueError, match=says):
+        answered(begun, PARTS["east"])
+
+
 def test_a_site_answers_about_the_same_rows_and_what_its_owner_allows(begun, tmp_path):
     # a row that came between two questions would be the difference of their answers
     more = np.concatenate([PARTS["east"], PARTS["west"][:1]])
