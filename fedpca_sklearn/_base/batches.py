@@ -285,7 +285,9 @@ def are_bounded_weights(weight: Any, n: int) -> bool:
 
 def as_one(parts: Sequence[Any]) -> Any:
     """The rows of some arrays, or of some CSR arrays, in one."""
-    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+    if not sp.issparse(parts[0]):
+        return np.concatenate(parts)
+    return sp.csr_array(sp.vstack(parts, format="csr"))  # older releases stack to a matrix
 
 
 class RowBuffer:
