@@ -274,7 +274,8 @@ def _check_rows_exist(
         )
     if (squares < 0).any() or (products[counts == 0] != 0).any():
         raise ValueError("products must be sums of squares on the diagonal, and 0 without rows.")
-    if (products**2 > (1 + _SLACK) * squares[:, None] * squares).any():
+    lengths = np.sqrt((1 + _SLACK) * squares)  # whose products are finite, and not zero
+    if (np.abs(products) > lengths[:, None] * lengths + np.finfo(np.float64).tiny).any():
         raise ValueError("products must not exceed those of their columns.")
     rounding = _SLACK * (squares + own * at**2)
     if (counts * (means - at[:, None]) ** 2 > (squares + rounding)[:, None]).any():

@@ -223,6 +223,7 @@ def test_moments_that_no_rows_have_are_refused():
     X = rows_with_holes(15, 50, 4)
     X[:25, 0], X[25:, 3] = np.nan, np.nan  # which no row has both
     m = PairMoments.from_rows(X)
+    large = m._replace(products=1e200 * m.products)  # whose squares overflow
     for name, i, j, value, words in [
         ("counts", 0, 1, 51.0, "counts"),
         ("counts", 0, 1, -1.0, "counts"),
@@ -230,11 +231,13 @@ def test_moments_that_no_rows_have_are_refused():
         ("counts", 0, 1, None, "counts must be symmetric"),
         ("products", 1, 1, -1.0, "products"),
         ("products", 0, 1, 2 * np.sqrt(m.products[0, 0] * m.products[1, 1]), "products"),
+        ("products", 0, 1, 2e200 * np.sqrt(m.products[0, 0] * m.products[1, 1]), "products"),
         ("means", 0, 1, m.means[0, 0] + np.sqrt(m.products[0, 0]), "means"),
         ("means", 0, 1, np.nan, "means"),
         ("means", 0, 3, 1.0, "means must be 0"),
     ]:
-        fields = {f: getattr(m, f) for f in ("counts", "means", "products", "origin", "n_samples")}
+        of = large if value is not None and value > 1e99 else m
+        fields = {f: getattr(of, f) for f in ("counts", "means", "products", "origin", "n_samples")}
         fields[name] = fields[name].copy()
         fields[name][i, j] = m.counts[i, j] - 1 if value is None else value
         if name != "means" and value is not None:
