@@ -84,7 +84,7 @@ def test_rows_fewer_than_features_are_decomposed_when_something_is_read(form, mo
         for library in (np.linalg, scipy.linalg):
             for name in ("eigh", "svd", "qr"):
                 patched.setattr(library, name, refuse)
-        pca = StreamingPCA(40).partial_fit(form(X))
+        pca = StreamingPCA(40).fit(form(X))
     _, s, V = svd_of(X)
     assert_allclose(pca.singular_values_, s[:40], rtol=1e-11)
     assert sine_of_orthonormal(pca.components_, V[:40]) < 1e-9
