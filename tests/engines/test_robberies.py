@@ -35,7 +35,6 @@ from fedpca_sklearn.engines._messages import Letter, arrays_of, digest_of, read_
 from fedpca_sklearn.engines.files import Study, answer
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, SiteRows
 from fedpca_sklearn.engines.protocols import Message
-from fedpca_sklearn.tracking._alternating_projections import without_sparse_part
 
 N, D, K = 64, 8, 3
 ORTHOGONAL = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
@@ -615,12 +614,13 @@ def test_within_the_rules_a_server_learns_how_many_entries_exceed_a_threshold():
 def test_within_the_rules_a_server_learns_the_scatter_of_the_first_batch_without_outliers():
     """By bases of its choice, in d / k questions."""
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 5))
-    without, _ = without_sparse_part(rows, 3)
-    site = begun(rows=rows)
-    asked = [site.ask("low_rank", 0, B, np.zeros(5)) for B in np.split(np.eye(5), [3])]
-    scatter = np.concatenate([arrays["products"] for _, arrays in asked])
-    np.testing.assert_allclose(scatter, without.T @ without, rtol=1e-12, atol=1e-9)
+    low = rng.standard_normal((300, 2)) @ rng.choice([-1.0, 1.0], (2, 40))
+    outliers = 20 * rng.choice([-1, 1], low.shape) * (rng.random(low.shape) < 0.01)
+    site = begun(rows=low + outliers)
+    bases = np.array_split(np.eye(40), 14)
+    asked = [site.ask("low_rank", 0, B, np.zeros(40)) for B in bases]
+    scatter = np.concatenate([arrays["products"] for _, arrays in asked]).reshape(40, 40)
+    np.testing.assert_allclose(scatter, low.T @ low, atol=1e-9)
 
 
 # -------------------------------------------------------------------- models of a fill
