@@ -141,8 +141,8 @@ class Sizes:
         """Rows of a call from which on none goes to the buffer, which has ``room`` for some."""
         if self.keeps_all:
             return room
-        entries = ROWS_AT_LEAST * self._d if sparse else _BUFFERED_ENTRIES
-        return min(room, max(min(ROWS_AT_LEAST, entries // self._d), 2))
+        most = ROWS_AT_LEAST if sparse else max(_BUFFERED_ENTRIES // self._d, 2)
+        return min(room, ROWS_AT_LEAST, most)
 
 
 def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
