@@ -161,7 +161,7 @@ def _may_hide(lam: np.ndarray, ties: np.ndarray, least: float, most: float) -> b
 
 
 class _Space:
-    """A Krylov space that grows by one vector at a time.
+    """A Krylov space that grows vector by vector.
 
     Attributes
     ----------
@@ -184,26 +184,33 @@ class _Space:
         """The vector by which it would grow; zero where it is invariant."""
         return self._left / (self.off_diagonal[-1] or 1.0)
 
-    def grow(self) -> tuple[float, float]:
-        """The next number on the diagonal and the one beside it."""
-        n = self.n
-        if n:
-            np.divide(self._left, self.off_diagonal[-1], out=self.basis[n])
-        q, basis = self.basis[n], self.basis[: n + 1]
-        y = self.apply(q)
-        diagonal = float(q @ y)
-        y -= diagonal * q
-        if n:
-            y -= self.off_diagonal[-1] * self.basis[n - 1]
-        y -= (basis @ y) @ basis
-        size, self._largest = math.sqrt(y @ y), max(self._largest, diagonal)
-        if size <= _SMALL * self._largest:  # beside which roundings are not
+    def grow(self, n_vectors: int) -> tuple[float, bool]:
+        """Grow to some vectors, or until it is invariant.
+
+        Returns the last number beside the diagonal, and whether it has ended: that is a rounding
+        error, or not finite.
+        """
+        size, ended = 0.0, False
+        while self.n < n_vectors and not ended:
+            n = self.n
+            if n:
+                np.divide(self._left, self.off_diagonal[-1], out=self.basis[n])
+            q, basis = self.basis[n], self.basis[: n + 1]
+            y = self.apply(q)
+            diagonal = float(q @ y)
+            y -= diagonal * q
+            if n:
+                y -= self.off_diagonal[-1] * self.basis[n - 1]
             y -= (basis @ y) @ basis
-            size = math.sqrt(y @ y)
-        self._left, self.n = y, n + 1
-        self.diagonal.append(diagonal)
-        self.off_diagonal.append(size)
-        return diagonal, size
+            size, self._largest = math.sqrt(y @ y), max(self._largest, diagonal)
+            if size <= _SMALL * self._largest:  # beside which roundings are not
+                y -= (basis @ y) @ basis
+                size = math.sqrt(y @ y)
+            self._left, self.n = y, n + 1
+            self.diagonal.append(diagonal)
+            self.off_diagonal.append(size)
+            ended = not _EPS * self._largest < size < math.inf
+        return size, ended
 
 
 def _converged(
@@ -214,16 +221,12 @@ def _converged(
     Vectors are columns of coordinates in its basis. It has ``least_vectors`` in the end, unless it
     is invariant.
     """
-    largest, look = 0.0, vectors_of_first_look(count)
-    before, at = 0.0, 0
+    look, before, at = vectors_of_first_look(count), 0.0, 0
     while space.n < space.limit:
-        diagonal, size = space.grow()
-        n, largest = space.n, max(largest, diagonal)
-        ended = size <= _EPS * largest  # the space is invariant
-        if not math.isfinite(size) or (ended and n < count):
+        size, ended = space.grow(min(look, space.limit))
+        n = space.n
+        if not math.isfinite(size) or n < (count if ended else look):
             return None
-        if n < look and not ended:
-            continue
         lam, S = _pairs(space)
         least = lam[count - 1]
         residuals = size * np.abs(S[-1, :count])
@@ -283,8 +286,8 @@ def _none_above(space: _Space, x: float, squared: float) -> bool:
     p = total = 1.0
     before = off_diagonal = 0.0
     while space.n < space.limit:
-        diagonal, size = space.grow()
-        more = (x - diagonal) * p - off_diagonal * before
+        size, _ = space.grow(space.n + 1)
+        more = (x - space.diagonal[-1]) * p - off_diagonal * before
         if not more > 0:
             return False
         if size <= _EPS * x:  # whatever g has a component of is in the space

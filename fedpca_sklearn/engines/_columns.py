@@ -474,9 +474,8 @@ def client_of(
 ) -> kernels.ColumnClient:
     """The client of the simulation that a site is, one of several with so many columns."""
     d = X.shape[1]
-    groups: list[Any] = [np.arange(d), range(n_columns - d)]  # a number alone takes no memory
-    kernel = estimator._kernels(groups)[0]
-    return kernels.ColumnClient.of(X, groups[0], landmarks, kernel, estimator.center)
+    kernel = estimator._kernel(d, n_columns)
+    return kernels.ColumnClient.of(X, np.arange(d), landmarks, kernel, estimator.center)
 
 
 # -------------------------------------------------------------------- and the server
@@ -511,8 +510,8 @@ def _(estimator: VerticalFederatedKernelPCA, sites: Sites) -> VerticalFederatedK
     rounds.landmarks = estimator.landmarks_
     X = np.broadcast_to(np.zeros((), sites.dtype), (n, d))
     clients = [
-        SiteKernel(columns, X[0, :0], X[:, :0], kernel)
-        for columns, kernel in zip(rounds.groups, estimator._kernels(rounds.groups), strict=True)
+        SiteKernel(columns, X[0, :0], X[:, :0], estimator._kernel(len(columns), d))
+        for columns in rounds.groups
     ]
 
     def linear(vectors: list[np.ndarray], known: np.ndarray, *how: bool) -> kernels.LinearScores:

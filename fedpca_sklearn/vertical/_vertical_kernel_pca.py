@@ -233,10 +233,11 @@ class VerticalFederatedKernelPCA(
                 self.__dict__.pop(name, None)  # of a fit with other parameters
             X, groups, federation = started(self, X)
             self._choose_landmarks(len(X), federation)
-            kernels = self._kernels(groups)
             clients = [
-                ColumnClient.of(X, g, self.landmarks_, kernel, self.center)
-                for g, kernel in zip(groups, kernels, strict=True)
+                ColumnClient.of(
+                    X, g, self.landmarks_, self._kernel(len(g), X.shape[1]), self.center
+                )
+                for g in groups
             ]
             linear = partial(LinearScores.of, federation, clients, X)
             with threads_for(16 * len(X) * len(self.landmarks_), TINY_CALL):
@@ -250,12 +251,11 @@ class VerticalFederatedKernelPCA(
         every = np.arange(n)
         self.landmarks_ = np.sort(federation.rng.choice(n, m, replace=False)) if m < n else every
 
-    def _kernels(self, groups: list[np.ndarray]) -> list[Kernel]:
-        """Kernel of each client, with the parameters that it has there."""
+    def _kernel(self, n_own: int, n_columns: int) -> Kernel:
+        """Kernel of a client that has so many of all columns, with its parameters there."""
         own = self.aggregation != "exact" and self.kernel not in ("poly", "sigmoid")
-        sizes = [len(g) if own else sum(map(len, groups)) for g in groups]
-        gammas = [1.0 / size if self.gamma is None else self.gamma for size in sizes]
-        return [Kernel(self.kernel, gamma, self.degree, self.coef0) for gamma in gammas]
+        gamma = 1.0 / (n_own if own else n_columns) if self.gamma is None else self.gamma
+        return Kernel(self.kernel, gamma, self.degree, self.coef0)
 
     def _fit_clients(
         self,

@@ -26,19 +26,6 @@ class Kernel:
     degree: float
     coef0: float
 
-    def part(self, A: np.ndarray, B: np.ndarray | None) -> np.ndarray:
-        """Squared distances or inner products of A and B (None: A), which add up over columns."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.name == "rbf":
-                return euclidean_distances(A, B, squared=True)
-            B = A if B is None else B
-            if not callable(self.name):
-                return A @ B.T
-        K = np.array(self.name(A, B), dtype=np.float64)
-        if K.shape != (len(A), len(B)):
-            raise ValueError(f"kernel must return shape {(len(A), len(B))}, got {K.shape}.")
-        return K
-
     def of_sum(self, S: np.ndarray) -> np.ndarray:
         """The kernel, in place of the sum."""
         with np.errstate(all="ignore"):
@@ -77,10 +64,19 @@ class ColumnClient:
         return cls(columns, shift, X[np.ix_(rows, columns)] - shift, kernel)
 
     def part(self, X: np.ndarray | None = None) -> np.ndarray:
-        """The part that adds up over clients; None: between its own rows."""
-        if X is None:
-            return self.kernel.part(self.rows, None)
-        return self.kernel.part(X[:, self.columns] - self.shift, self.rows)
+        """Squared distances or inner products, which add up over clients; None: of its own rows."""
+        A, B, name = self.rows, self.rows, self.kernel.name
+        if X is not None:
+            A = X[:, self.columns] - self.shift
+        with np.errstate(over="ignore", invalid="ignore"):
+            if name == "rbf":
+                return euclidean_distances(A, None if X is None else B, squared=True)
+            if not callable(name):
+                return A @ B.T
+        K = np.array(name(A, B), dtype=np.float64)
+        if K.shape != (len(A), len(B)):
+            raise ValueError(f"kernel must return shape {(len(A), len(B))}, got {K.shape}.")
+        return K
 
     def updated(self, u: np.ndarray, center: bool) -> ColumnClient:
         """With X m m^T in place of its columns X, for m the direction of X^T u (eq. 14).
