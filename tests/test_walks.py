@@ -41,13 +41,13 @@ TruncatedDistributedPCA(3) | fit | 22 | 310
 OnlineDistributedPCA(3) | fit | 23 | 558
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 418
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 941
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 6248
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5319
 FederatedScaler() | fit | 10 | 76
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 113
 SubspaceTracker(3) | fit | 17 | 776
 SubspaceTracker(3) | partial_fit | 17 | 430
-RobustSubspaceTracker(3) | fit | 19 | 3861
+RobustSubspaceTracker(3) | fit | 19 | 2052
 AlternatingProjections(3) | fit | 12 | 104
 GROUSE(3, random_state=0) | fit | 17 | 1227
 OjaPCA(3, random_state=0) | fit | 17 | 548

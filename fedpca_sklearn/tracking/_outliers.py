@@ -31,9 +31,8 @@ __all__ = ["projected_sparse_recovery"]
 
 # Iterations between two looks at the relative duality gap.
 _BETWEEN = 10
-# Over-relaxation of the Douglas-Rachford iteration, and its step over the largest projected entry.
+# Over-relaxation of the Douglas-Rachford iteration.
 _RELAXATION = 1.6
-_STEP = 0.1
 # A projected row below this share of the row is a rounding error.
 _ROUNDING = 1e-12
 
@@ -143,7 +142,8 @@ def recover(
         return sparse, gaps
     fits, Y, xi = fits.of_rows(active), Y[active], xi[active, None]
     gaps[active] = np.inf
-    step = _STEP * np.abs(Y).max(axis=1, keepdims=True)
+    # of the size of noise, which the largest entry of a row with outliers is not
+    step = np.abs(Y).mean(axis=1, keepdims=True)
     U = Y.copy()
     for i in range(1, max_iter + 1):
         clipped = np.clip(U, -step, step)
