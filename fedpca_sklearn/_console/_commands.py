@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from .._base.adjusting import confounders_of
+from .._validation.containers import listed
 from .._validation.files import written
-from ..engines._messages import read_letter
+from ..engines._messages import read_letter, shown
 from ..engines._parameters import constructed, construction_of, public_class
 from ..engines._site_policy import audit
 from ..engines.files import SecureAggregation, SitePolicy, SiteRows, Study
@@ -27,26 +28,21 @@ from ..plotting._displays import AS_IT_IS
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ._report import (
+from ._row_files import SCORES, Rows, by_its_end, needed
+from ._summaries import (
     Report,
     adjusted_how,
     check_output,
+    checked_site,
     confounder_names,
     described,
     facts,
-    listed,
-    printable,
-    shares,
-)
-from ._row_files import SCORES, by_its_end, needed
-from ._rows import Rows
-from ._summaries import (
-    checked_site,
     load,
     model_in,
     model_of,
     model_written,
     saved,
+    shares,
     stating_model,
     summaries_of_files,
     unlike_units,
@@ -106,7 +102,7 @@ def transform(options: Options) -> Report:
         for batch in rows:
             write(pca.transform(batch))
     n, k = rows.n_read, pca.n_components_
-    text = f"{printable(options.output)}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
+    text = f"{shown(options.output)}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
     if how := adjusted_how(pca.scale, pca.partial_out):
         text += f", {how}"
     found = {"scale": pca.scale, "partial_out": pca.partial_out or []}
@@ -120,7 +116,7 @@ def inspect(options: Options) -> Report:
     """What is in summaries; their units are compared where they have the same columns."""
     summaries = [load(file) for file in options.files]
     pairs = list(zip(options.files, summaries, strict=True))
-    text = "\n".join(f"{printable(file)}\n{described(summary)}" for file, summary in pairs)
+    text = "\n".join(f"{shown(file)}\n{described(summary)}" for file, summary in pairs)
     found = [{"file": file, **facts(summary)} for file, summary in pairs]
     return Report(text, {"summaries": found}, warnings=unlike_units(summaries, options.files))
 
@@ -171,12 +167,12 @@ def moments_written(
     lines = list(zip(names, means, deviations, strict=True))
     with written(output) as path, open(path, "w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, lineterminator="\n").writerows([_HEADER, *lines])
-    shown = [f"  {printable(name):<20} {m:>12.6g} {s:>12.6g}" for name, m, s in lines[:_SHOWN]]
+    first = [f"  {name:<20} {m:>12.6g} {s:>12.6g}" for name, m, s in lines[:_SHOWN]]
     more = len(lines) - _SHOWN
     rest = [f"  and {more} more columns"] if more > 0 else []
     title = f"  {'column':<20} {'mean':>12} {'deviation':>12}"
     rows = [f"  rows {facts['rows']:.6g}"] if "rows" in facts else []
-    text = "\n".join([output, *rows, title, *shown, *rest])
+    text = "\n".join([output, *rows, title, *first, *rest])
     found = {"names": names, "mean": means, "deviation": deviations}
     return Report(text, {**facts, **found}, warnings=list(warnings))
 
@@ -208,7 +204,7 @@ def audit_log(options: Options) -> Report:
     text, whole = audit(options.log)
     lines = [line.strip() for line in text.splitlines()]
     report = {"log": options.log, "whole": whole, "lines": lines}
-    return Report(f"{printable(options.log)}\n{text}", report, 0 if whole else 1)
+    return Report(f"{shown(options.log)}\n{text}", report, 0 if whole else 1)
 
 
 _PICTURES = ".png", ".pdf", ".svg"
@@ -232,16 +228,16 @@ def show(options: Options) -> Report:
         # the file's is that of before a cut
         bound = min(model.error_bound, summary.model.error_bound)
         model = model._replace(error_bound=bound)
-    shown = fitted.subspace_._replace(model=model)
-    names = _names_of(fitted, shown)
+    told = fitted.subspace_._replace(model=model)
+    names = _names_of(fitted, told)
     if options.plot is not None:
         with written(options.plot) as path:
             _draw(options, path, fitted, names)
-    found = {"file": options.model, **facts(shown)}
+    found = {"file": options.model, **facts(told)}
     of_variance = ("explained_variance" + what for what in ("", "_ratio", "_interval"))
     found["model"] |= {"names": names, "loadings": fitted.components_}
     found["model"] |= {name: getattr(fitted, f"{name}_") for name in of_variance}
-    return Report("\n".join(_lines(options, shown, fitted, names)), found)
+    return Report("\n".join(_lines(options, told, fitted, names)), found)
 
 
 def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
@@ -251,23 +247,23 @@ def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
     return [str(name) for j, name in enumerate(names) if j not in confounders]
 
 
-def _lines(options: Options, shown: Subspace, fitted: FederatedPCA, names: list[str]) -> list[str]:
+def _lines(options: Options, told: Subspace, fitted: FederatedPCA, names: list[str]) -> list[str]:
     """A summary, and under each component its largest loadings."""
     k, ratios = fitted.n_components_, fitted.explained_variance_ratio_
-    how = adjusted_how(fitted.scale, confounder_names(shown))
+    how = adjusted_how(fitted.scale, confounder_names(told))
     about = {
         "explained": shares(ratios),
         "model": f"{k} components" + (f", {how}" if how else ""),
-        "error": _error_of(shown, fitted.subspace_error_bound_),
+        "error": _error_of(told, fitted.subspace_error_bound_),
     }
-    lines = [printable(options.model), described(shown, **about)]
+    lines = [shown(options.model), described(told, **about)]
     cumulative = np.cumsum(ratios)
     for i, v in enumerate(fitted.components_[:_MOST_LISTED]):
         lines.append(
             f"  component {i + 1}: variance {fitted.explained_variance_[i]:.6g}, share "
             f"{ratios[i]:.3f}, with those before {cumulative[i]:.3f}"
         )
-        lines += [f"    {printable(names[j]):<24}{v[j]:>9.5f}" for j in _largest(v, options.top)]
+        lines += [f"    {names[j]:<24}{v[j]:>9.5f}" for j in _largest(v, options.top)]
         if options.top < len(v):
             lines.append(f"    and {len(v) - options.top} more columns")
     if k > _MOST_LISTED:
@@ -275,11 +271,11 @@ def _lines(options: Options, shown: Subspace, fitted: FederatedPCA, names: list[
     return lines
 
 
-def _error_of(shown: Subspace, computed: float) -> str:
+def _error_of(told: Subspace, computed: float) -> str:
     """What is known of the angle to the components of all rows: computed, or as the file states."""
-    if shown.privacy is not None:
+    if told.privacy is not None:
         return "not known, as the summary has the noise of a mechanism"
-    bound = math.inf if shown.model is None else shown.model.error_bound
+    bound = math.inf if told.model is None else told.model.error_bound
     if bound >= 1:
         return "not known, as directions were cut; rounds of refine make it smaller"
     who = ", as the file states" if bound < computed else ""
@@ -336,8 +332,8 @@ def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report
     if fitted is None:
         questions = [str(path.with_suffix(".question")) for path in study.awaited]
         awaited = [str(path) for path in study.awaited]
-        pairs = zip(map(printable, questions), map(printable, awaited), strict=True)
-        title = f"{printable(construction_of(study.estimator))} awaits answers"
+        pairs = zip(map(shown, questions), map(shown, awaited), strict=True)
+        title = f"{shown(construction_of(study.estimator))} awaits answers"
         text = "\n".join([title, *(f"  {q} -> {a}" for q, a in pairs)])
         return Report(text, {"done": False, "questions": questions, "awaited": awaited})
     facts = {"done": True, "output": output, "missing": fitted.missing_sites_}
@@ -389,7 +385,7 @@ def answer(options: Options) -> Report:
     )
     said = f"refuses: {refusal}" if refusal else f"answers a question of {letter.message.kind!r}"
     lines = [said, f"of a fit of {estimator}", f"noted in {log}"]
-    text = "\n  ".join(map(printable, [output, *lines]))
+    text = "\n  ".join(map(shown, [output, *lines]))
     report = {"output": output, "refusal": refusal, "estimator": estimator}
     return Report(text, {**report, "site": named, "log": log}, 1 if refusal else 0)
 

@@ -12,8 +12,8 @@ from typing import Any
 from ..engines._site_policy import MIN_ROWS
 from ..summary._provenance import VERSION
 from . import _commands
-from ._report import Report, one_line
 from ._row_files import MAX_COLUMNS, MAX_RATIO
+from ._summaries import Report, one_line
 
 # Questions about the same rows: ten fits of a hundred rounds.
 MAX_ROUNDS = 1000

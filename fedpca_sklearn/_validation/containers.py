@@ -19,6 +19,8 @@ from .arrays import NAMESPACE, ArrayNamespace, in_numpy, namespace_of
 
 # The most bytes of UTF-8 in one name.
 NAME_BYTES = 500
+# Characters of one that an error shows.
+_SHOWN = 80
 # Characters beyond which no text is as short when it is composed: a letter is at most four of them.
 _LONGEST = 4 * NAME_BYTES
 # Controls, formats (bidi marks, zero-width joiners), surrogates, private use, line separators.
@@ -115,7 +117,7 @@ def check_same_names(expected: Any, got: Any, who: str) -> None:
     extra = [name for name in got if name not in ours]
     if missing or extra:
         unlike = {"lacks": missing, "has": extra}
-        parts = [f"{word} {_listed(names)}" for word, names in unlike.items() if names]
+        parts = [f"{word} {listed(names)}" for word, names in unlike.items() if names]
         raise ValueError(f"{who} {' and '.join(parts)}; features must be the same.")
     i = next(i for i, pair in enumerate(zip(expected, got, strict=True)) if pair[0] != pair[1])
     raise ValueError(
@@ -124,8 +126,10 @@ def check_same_names(expected: Any, got: Any, who: str) -> None:
     )
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:5]))
+def listed(names: Iterable[str]) -> str:
+    """The first names, quoted and cut, and how many more there are."""
+    names = list(names)
+    shown = ", ".join(repr(name[:_SHOWN]) for name in names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
