@@ -32,7 +32,6 @@ _FEWEST = 5
 # Of the mean: what rounding leaves of the deviation of a constant column is less.
 _CONSTANT = 1e-6
 _SHOWN = 5
-_OTHER_MODEL = "leave the option out, or make another model by merge."
 
 
 @dataclass
@@ -344,34 +343,25 @@ def model_in(options: argparse.Namespace, file: str, summary: Subspace) -> Feder
     stated, asked = summary.model, options.n_components
     if stated is None:
         return model_of(options, [summary], [file])
-    _check_same_model(options, file, summary)
+    names, wanted = confounder_names(summary) or None, options.partial_out
+    if wanted and set(stated.partial_out) == set(
+        confounders_of(wanted, summary.n_features, summary.feature_names)
+    ):
+        wanted = None
     n_components = (stated.n_components or None) if asked is None else asked
-    names = confounder_names(summary) or None
     of_file = argparse.Namespace(n_components=n_components, scale=stated.scale, partial_out=names)
     fitted = model_of(of_file, [summary], [file])
-    if fitted.n_components_ > stated.n_components:
-        raise ValueError(
-            f"-n {asked} asks for {fitted.n_components_} components, and the model in {file} has "
-            f"{stated.n_components}: {_OTHER_MODEL}"
-        )
+    for what, other, own in (
+        ("scale", options.scale or stated.scale, stated.scale),
+        ("partial_out", wanted or names, names),
+        ("n_components", max(fitted.n_components_, stated.n_components), stated.n_components),
+    ):
+        if other != own:
+            raise ValueError(
+                f"{what}={other} is asked for, and the model in {file} has {what}={own}: leave the "
+                "option out, or make another model by merge."
+            )
     return fitted
-
-
-def _check_same_model(options: argparse.Namespace, file: str, summary: Subspace) -> None:
-    """Raise where options say another thing than the model of a file."""
-    stated: Any = summary.model
-    if options.scale and not stated.scale:
-        raise ValueError(
-            f"--scale asks for scale=True, and the model in {file} has scale=False: {_OTHER_MODEL}"
-        )
-    if not options.partial_out:
-        return
-    asked = confounders_of(options.partial_out, summary.n_features, summary.feature_names)
-    if set(asked) != set(stated.partial_out):
-        raise ValueError(
-            f"--partial-out asks for partial_out={options.partial_out}, and the model in {file} "
-            f"has partial_out={confounder_names(summary) or None}: {_OTHER_MODEL}"
-        )
 
 
 def stating_model(fitted: Any, summary: Subspace) -> Subspace:

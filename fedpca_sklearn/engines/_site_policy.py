@@ -570,5 +570,4 @@ def audit(path: str | os.PathLike) -> tuple[str, bool]:
 
 
 def _printable(text: Any) -> str:
-    text = str(text).split(" in the log of the site")[0][:_SHOWN]
-    return text if text.isprintable() else ascii(text)
+    return shown(str(text).split(" in the log of the site")[0], _SHOWN)

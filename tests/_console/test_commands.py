@@ -121,8 +121,8 @@ show plain.fed --scale | scale=True | scale=False | plain.fed | another model by
 show plain.fed --partial-out age | partial_out=['age'] | partial_out=None | another model by merge
 show plain.fed --partial-out size | 'size' must be a column
 show adjusted.fed --partial-out pulse | ['pulse'] | partial_out=['age'] | adjusted.fed
-show adjusted.fed -n 3 | asks for 3 components | has 2
-show adjusted.fed -n 0.999 | asks for 3 components | has 2
+show adjusted.fed -n 3 | n_components=3 is asked for | has n_components=2
+show adjusted.fed -n 0.999 | n_components=3 is asked for | has n_components=2
 show plain.fed --plot picture.txt | --plot must end in one of .png, .pdf, .svg, got picture.txt
 show plain.svg --plot plain.svg --force | one of the files
 remove east north.fed west.fed -o x | no file is of the site 'east' alone: they are of
