@@ -282,10 +282,6 @@ class FadingChannel(GaussianChannel):
 # -------------------------------------------------------------------- fixed point in a ring
 
 
-class OutOfRangeError(ValueError):
-    """A message does not fit the scale; the text tells nothing about its numbers."""
-
-
 def exponents_of(values: Any) -> np.ndarray:
     """Least e with an absolute value up to 2^e, of each, from `LEAST` to `LARGEST`."""
     fractions, exponents = np.frexp(np.abs(np.ravel(values).astype(np.float64)))
@@ -297,7 +293,7 @@ def exponent_of(values: Any) -> int:
     """Least e with all absolute values up to 2^e, or an error above the largest."""
     largest = np.abs(values).max(initial=0.0)
     if not largest <= 2.0**LARGEST:
-        raise OutOfRangeError(f"numbers above 2^{LARGEST} cannot be added up")
+        raise ValueError(f"numbers above 2^{LARGEST} cannot be added up")
     return int(exponents_of(largest)[0])
 
 
@@ -308,13 +304,13 @@ def encode(values: np.ndarray, exponent: Any, bits: int) -> np.ndarray:
 
     Raises
     ------
-    OutOfRangeError
-        If an absolute value exceeds 2^exponent; nothing is clipped.
+    ValueError
+        If an absolute value exceeds 2^exponent; nothing is clipped, and the text has no number.
     """
     with np.errstate(over="ignore", under="ignore"):
         scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), bits - exponent))
     if not np.abs(scaled).max(initial=0.0) <= 2.0**bits:
-        raise OutOfRangeError("a number is not within the scale")
+        raise ValueError("a number is not within the scale")
     return scaled.astype(np.int64).view(np.uint64)
 
 
@@ -395,7 +391,7 @@ class FixedPointChannel(Channel):
         def integers_of(message: np.ndarray) -> np.ndarray:
             integers = encode(message, exponent, self.bits)
             if message.ndim == 1 and message[-1:].any() and not integers[-1:].any():
-                raise OutOfRangeError(
+                raise ValueError(
                     f"scale={self.scale!r} is too large with bits={self.bits}: the last entry of "
                     "a message, which counts rows, is rounded to zero"
                 )

@@ -458,93 +458,88 @@ def load_balanced_schedule(n_clients: int, n_steps: int, *, layout: str = "phase
     106
     >>> second = load_balanced_schedule(8, 3, layout="intervals")[1]
     >>> [(m.step, m.sender, m.receiver) for m in second.messages if m.level == 0]
-    [(1, 6, 2), (1, 7, 3), (1, 0, 4), (1, 1, 5)]
+    [(1, 0, 4), (1, 1, 5), (1, 6, 2), (1, 7, 3)]
     """
     n_clients = check_integer("n_clients", n_clients)
     n_steps = check_integer("n_steps", n_steps)
     if layout not in ("phases", "intervals"):
         raise ValueError(f"layout must be one of 'phases', 'intervals', got {layout!r}.")
-    if layout == "phases":
-        return _in_phases(n_clients, n_steps)
-    if n_clients & (n_clients - 1):
-        raise ValueError(
-            f"n_clients must be a power of two with layout='intervals', got {n_clients!r}."
-        )
-    return _in_intervals(n_clients, n_steps)
+    pairs_of = None
+    if layout == "intervals":
+        if n_clients & (n_clients - 1):
+            raise ValueError(
+                f"n_clients must be a power of two with layout='intervals', got {n_clients!r}."
+            )
+        pairs_of = _interval_pairs(n_clients, n_steps)
+    inputs = _plan(n_clients, n_steps, pairs_of)
+    sends = {
+        given: Message(given.client, task.client, given.step, given.level)
+        for task, needed in inputs.items()
+        for given in needed
+        if given.client != task.client
+    }
+    times = _in_phases(inputs, n_clients) if pairs_of is None else _in_intervals(inputs)
+    return [Phase(tasks, [sends[task] for task in tasks if task in sends]) for tasks in times]
 
 
-def _in_phases(n_clients, n_steps):
-    """Phases in which a client does the first of its tasks that is ready."""
-    inputs = _plan(n_clients, n_steps)
-    todo: list[list[Task]] = [[] for _ in range(n_clients)]
-    phases: list[Phase] = []
-    done: set[Task] = set()
-    sends: dict[Task, Message] = {}
-    for task, needed in inputs.items():
-        todo[task.client].append(task)
-        for given in needed:
-            if given.client != task.client:
-                sends[given] = Message(given.client, task.client, given.step, given.level)
-    while any(todo):
-        phase = Phase()
-        for tasks in todo:
-            i = next((i for i, task in enumerate(tasks) if inputs[task] <= done), None)
-            if i is not None:
-                phase.tasks.append(tasks.pop(i))
-        done.update(phase.tasks)
-        phase.messages = [sends[task] for task in phase.tasks if task in sends]
-        phases.append(phase)
-    return phases
+def _plan(n_clients, n_steps, pairs_of):
+    """Tasks in the order of steps, and the tasks whose factors each takes.
 
-
-def _plan(n_clients, n_steps):
-    """Tasks in the order of steps, and the tasks whose factors each takes."""
+    ``pairs_of`` is that of `_interval_pairs`; None: of two partners the less loaded receives.
+    """
     inputs: dict[Task, set[Task]] = {}
     load: Counter[int] = Counter()
     whole: Task | None = None
     for step in range(n_steps):
         last = [Task(client, "qr", step, 0) for client in range(n_clients)]
         inputs |= {task: set() for task in last}
-        levels, root = merge_levels(range(n_clients), load)
+        if pairs_of is None:
+            levels, root = merge_levels(range(n_clients), load)
+        else:
+            levels = [pairs_of[step, level] for level in range(1, n_clients.bit_length())]
+            root = levels[-1][0][1] if levels else 0
         for level, pairs in enumerate(levels, 1):
             for sender, receiver in pairs:
                 task = Task(receiver, "merge", step, level)
                 inputs[task], last[receiver] = {last[receiver], last[sender]}, task
         before, whole = whole, last[root]
         if before is not None:
-            _, holder = update_pair(before.client, root, load)
+            holder = update_pair(before.client, root, load)[1] if pairs_of is None else root
             whole = Task(holder, "update", step, len(levels) + 1)
             inputs[whole] = {before, last[root]}
     return inputs
 
 
-def _in_intervals(n_clients, n_steps):
-    """One phase for each interval between two times: Bai, Chan and Luk (2005), section 5.
+def _in_phases(inputs, n_clients):
+    """Tasks of each phase, in which a client does the first of its tasks that is ready."""
+    todo = [[task for task in inputs if task.client == client] for client in range(n_clients)]
+    done: set[Task] = set()
+    while any(todo):
+        found = (next((t for t in tasks if inputs[t] <= done), None) for tasks in todo)
+        ready = [task for task in found if task is not None]
+        for task in ready:
+            todo[task.client].remove(task)
+        done.update(ready)
+        yield ready
+
+
+def _in_intervals(inputs):
+    """Tasks of each interval between two times: Bai, Chan and Luk (2005), section 5.
 
     In interval t the rows of step t are factored, and the trees of steps t - 1, t - 2, ... merge at
-    their levels 1, 2, ...
+    their levels 1, 2, ... An update is in the interval of the last level.
     """
-    depth = n_clients.bit_length() - 1
-    phases = [Phase() for _ in range(n_steps + depth)]
-    for step in range(n_steps):
-        phases[step].tasks += [Task(client, "qr", step, 0) for client in range(n_clients)]
-    pairs_of = _interval_pairs(n_clients, n_steps)
-    for (step, level), pairs in sorted(pairs_of.items()):
-        for sender, receiver in pairs:
-            phases[step + level - 1].messages.append(Message(sender, receiver, step, level - 1))
-            phases[step + level].tasks.append(Task(receiver, "merge", step, level))
-    roots = [pairs_of[step, depth][0][1] if depth else 0 for step in range(n_steps)]
-    for step in range(1, n_steps):
-        sender, root = roots[step - 1 : step + 1]
-        if sender != root:  # after its update, or for step 0 its tree
-            level = depth + (step > 1)
-            phases[step + depth - 1].messages.append(Message(sender, root, step - 1, level))
-        phases[step + depth].tasks.append(Task(root, "update", step, depth + 1))
-    return phases
+    found: dict[int, list[Task]] = {}
+    for kind in ("qr", "merge", "update"):
+        for task in inputs:
+            if task.kind == kind:
+                at = task.step + task.level - (kind == "update")
+                found.setdefault(at, []).append(task)
+    return [found[at] for at in sorted(found)]
 
 
 def _interval_pairs(n_clients, n_steps):
-    """``{(step, level): pairs (sender, receiver)}`` of the trees of `_in_intervals`."""
+    """``{(step, level): pairs (sender, receiver)}`` of the trees of a schedule in intervals."""
     depth = n_clients.bit_length() - 1
     load: Counter[int] = Counter()
     holders: dict[int, list[int]] = {}
