@@ -57,6 +57,20 @@ def sensors(rng, n, d):
     return 250 + (rng.standard_normal((n, 3)) * [8, 5, 3]) @ shapes + rng.standard_normal((n, d))
 
 
+def two_kinds(rng, n, d):
+    """Rows of two kinds with directions of their own, of which a third are longer, elsewhere."""
+    longer = 3 * power_law(rng, n, d, 1.0, 2.0)
+    return np.where(rng.random(n)[:, None] < 1 / 3, longer, power_law(rng, n, d, 1.0))
+
+
+def again(rng, X, n):
+    """Rows drawn again, with a tenth of the deviation of each column as noise; None of none."""
+    if X is None:
+        return None
+    X = X[rng.integers(len(X), size=n)]
+    return X + 0.1 * X.std(axis=0) * rng.standard_normal(X.shape)
+
+
 def _file(name, columns=slice(None)):
     path = load(name)
     return None if path is None else np.load(path)["X"][:, columns].astype(float)
@@ -102,8 +116,18 @@ HELD_OUT = {
 }
 
 
+# Many rows, most of them such that clipping turns their components.
+MANY = {
+    "many digits": (1, lambda rng: again(rng, load_digits().data, 90_000)),
+    "many light": (2, lambda rng: again(rng, _file("motes_light.npz"), 150_000)),
+    "many counts": (2, lambda rng: counts(rng, 200_000, 30, 4, 4.0, 0.5)),
+    "many of two kinds": (2, lambda rng: two_kinds(rng, 150_000, 40)),
+    "many of a power law": (3, lambda rng: power_law(rng, 200_000, 50, 1.0)),
+}
+
+
 def rows_of(name):
     """Rows of a problem and the number of components, or None where its file cannot be had."""
-    k, make = {**PROBLEMS, **HELD_OUT}[name]
+    k, make = {**PROBLEMS, **HELD_OUT, **MANY}[name]
     X = make(np.random.default_rng(list(name.encode())))
     return None if X is None else (X, k)

@@ -69,16 +69,20 @@ def least_privately(losses: list[int], span: int, mu2: float, rng: np.random.Gen
 _FINE = 8
 # What a row adds to a sum is an integer of so many binary digits, so that sums are exact.
 _DIGITS = 30
+# Lengths for each doubling to which those of rows are rounded, times two.
+_LENGTHS = 512
 # In how many parts aims are counted.
-_OF = 40
+_OF = 400
+# n mu / sqrt(d) from which on the signal that is left falls, by a power of it; and the least.
+_MANY, _FALL, _LEAST_LEFT = 1000.0, 0.6, 0.02
 # The noise on losses that is little enough, as rows over mu.
-_ROWS = 400
+_ROWS = 320
 # Doublings of R in which the weight of a longer row comes half of its way from 1 / 2 to 1.
 _HALFWAY = 16
 
 
 class Aim(NamedTuple):
-    """What a search looks for, in fortieths: a mean weight, and the slope of losses above it.
+    """What a search looks for, in parts of `_OF`: a mean weight, and the slope of losses above it.
 
     The slope below is what is left of 1. Norms that are far too large lose much: they drown the
     components in noise, and norms that are too small often do no harm.
@@ -88,11 +92,19 @@ class Aim(NamedTuple):
     slope: int
 
 
-def aim_for_moments(n: float, d: int, mu2: float) -> Aim:
-    """Aim for a second moment of n rows whose noise has a budget of mu^2; see `PrivateNorm`."""
+def signal_left(n: float, d: int, mu2: float) -> float:
+    """Signal over noise of n clipped rows, as a share of that of the shortest ones: `PrivateNorm`.
+
+    Their second moment, or one behind their scales, is to be released for mu^2.
+    """
     above_noise = n * math.sqrt(mu2 / d)
     T = 0.95 - 0.05 * math.log2(min(max(above_noise, 50.0), 200.0) / 25)
-    return Aim(round(_OF / 2 * T), _OF // 2)
+    return max(T * max(above_noise / _MANY, 1.0) ** -_FALL, _LEAST_LEFT)
+
+
+def aim_for_moments(n: float, d: int, mu2: float) -> Aim:
+    """Aim for a second moment of n rows whose noise has a budget of mu^2; see `PrivateNorm`."""
+    return Aim(round(_OF / 2 * signal_left(n, d, mu2)), _OF // 2)
 
 
 class PrivacyBoundWarning(UserWarning):
@@ -151,25 +163,26 @@ class PrivateNorm(_Search):
     the least R, which shortens every row to its direction. The search looks for T = 0.8: the
     largest norm with at most 1 / 0.8 of the noise that the shortest rows would have. A long tail
     of the norms hardly moves it, and of rows of about equal norms few are clipped, as shortening
-    all of them may turn the components. Where noise is much it matters more: T rises to 0.9 where n
-    mu / sqrt(d) falls from 200 to 50, for n rows, d columns and the mu of the release. To tell
-    norms apart of which every row is longer, the weight of a row is x^2 / 2 for x
-    = |y| / R up to 1, and beyond that 1 / 2 + e / (2 e + 32) with e the doublings from R to |y|,
-    rounded down; the mean is to be T / 2.
+    all of them may turn the components. With s = n mu / sqrt(d), for n rows, d columns and the mu
+    of the release: where noise is much it matters more, and T rises to 0.9 where s falls from 200
+    to 50. Of many rows what clipping turns matters more, which no number of rows makes smaller: T
+    is 0.8 (1000 / s)^0.6 for s beyond 1000, and at least 0.02. To tell norms apart of which every
+    row is longer, the weight of a row is x^2 / 2 for x = |y| / R up to 1, and beyond that 1 / 2 + e
+    / (2 e + 32) with e the doublings from R to |y|, rounded down; the mean is to be T / 2.
 
     **Sensitivity.** Neighbours differ by the replacement of one row, and the number n of rows is
-    public. Weights are rounded down to multiples of 2^-30, and they grow with |y| for every R. So a
-    replaced row moves their sums W of all R in the same direction, each by at most 1. With D = 40 W
-    - 20 T n, the loss of R is 20 |D|. A replaced row changes every loss by -800 to 800: an interval
-    of length 1600. The exponential mechanism on the losses over that length has range eta: the
-    privacy loss lies in an interval of that length (Durfee and Rogers 2019). It costs no more than
-    Gaussian noise with mu = 2 Phi^-1(1 / (1 + e^(-eta / 2))), about 0.63 eta, as two outcomes are
-    the worst case, and mu^2 adds up (Dong, Roth and Su 2022). Draws are exact: integers and
-    rational probabilities, as in `DiscreteGaussian`.
+    public. Norms are rounded down to one of 256 in a doubling, and weights to multiples of 2^-30;
+    they grow with |y| for every R. So a replaced row moves their sums W of all R in the same
+    direction, each by at most 1, and the loss of R, |W - T n / 2|, by -1 to 1: an interval of
+    length 2. The exponential mechanism on the losses over that length has range eta: the privacy
+    loss lies in an interval of that length (Durfee and Rogers 2019). It costs no more than Gaussian
+    noise with mu = 2 Phi^-1(1 / (1 + e^(-eta / 2))), about 0.63 eta, as two outcomes are the worst
+    case, and mu^2 adds up (Dong, Roth and Su 2022). Draws are exact: integers and rational
+    probabilities, as in `DiscreteGaussian`.
 
-    The share is (400 / (n mu))^2, or ``share`` if that is less: then eta n is about 640. Of
-    rows of about equal norms, one twice too large has an exponent lower by 0.17 eta n, about 100; a
-    search needs some 10 for its nearly 200 norms. Of much fewer rows it may take any norm.
+    The share is (320 / (T n mu))^2, or ``share`` if that is less: then eta T n is about 510. Of
+    rows of about equal norms, one twice too large has an exponent lower by 0.2 eta T n, about 100;
+    a search needs some 10 for its nearly 200 norms. Of much fewer rows it may take any norm.
 
     Examples
     --------
@@ -199,7 +212,7 @@ class PrivateNorm(_Search):
         mu2 : float
             At most ``share`` of the budget.
         """
-        return cost_of_search(n, mu2, self.share, _ROWS)
+        return cost_of_search(n, mu2, self.share, _ROWS / signal_left(n, d, mu2))
 
     def _rows_needed(self, mu2: float) -> float:
         """Rows of which a search seldom takes a far too large norm: 5 more in its exponent."""
@@ -254,9 +267,14 @@ def weights(of_rows: np.ndarray, norm: float) -> np.ndarray:
 
 def losses(of_rows: np.ndarray, norms: np.ndarray, aim: Aim) -> list[int]:
     """How far each norm is from the one looked for, as an integer; see `PrivateNorm`."""
+    digits, exponents = np.frexp(of_rows)  # rounded down, so that few lengths stand for all rows
+    lengths, counts = np.unique(
+        np.ldexp(np.floor(digits * _LENGTHS), exponents) / _LENGTHS, return_counts=True
+    )
     found = []
     for norm in norms:
-        above = _OF * int(weights(of_rows, norm).sum()) - (aim.mean * len(of_rows) << _DIGITS)
+        total = int(weights(lengths, norm) @ counts)
+        above = _OF * total - (aim.mean * len(of_rows) << _DIGITS)
         found.append((aim.slope if above > 0 else aim.slope - _OF) * above)
     return found
 
@@ -288,7 +306,7 @@ def cost_of_search(n: float, mu2: float, share: float, rows: float) -> float:
 
 N_ROUNDS = 3
 # What the norms of the rounds are for.
-OF_ROUND = Aim(8, 10)
+OF_ROUND = Aim(80, 100)
 # Largest share of a round for the search of its norm, and the noise that is little enough.
 _NORM, _ROWS_OF_ROUND = 0.4, 200
 # Steps are taken if they are this many times sqrt(d) above d, in squares of the noise.

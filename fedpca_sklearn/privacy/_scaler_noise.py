@@ -23,8 +23,8 @@ ROUNDS = 0.15, 0.15, 0.7
 _FINE = 2
 # Share of the rows that may be longer than the length to which they are cut.
 _BEYOND = 0.02
-# What rows shortened to one norm have left, as a mean of squares over that of the norm, as
-# `PrivateNorm` aims at of many rows; and norms that are tried.
+# What rows shortened to one norm have left, as a mean of squares over that of the norm, which is
+# near their size as a scale is; and norms that are tried.
 _LEFT, _NORMS = 0.8, 400
 # Deviations of the noise on a mean square that do not count as a variance.
 _DEVIATIONS = 3
@@ -59,8 +59,10 @@ class ScalerNoise(Mechanism):
         Between which lengths the search looks, of entries about the origin and about the means
         found so far. Public: to be chosen without a look at the rows, in their unit.
     one_scale : bool, default=False
-        One scale for all columns, for columns of one unit: R / sqrt(d), with the norm R that
-        `PrivateNorm` looks for. It needs less noise, as a row counts once and not in each column.
+        One scale for all columns, for columns of one unit: R / sqrt(d), with the largest norm R to
+        which rows may be shortened and have a mean of squares of 0.8 R^2. It needs less noise, as a
+        row counts once and not in each column. Of very many rows norms beyond sqrt(d) are better
+        for a mechanism behind it, as `PrivateNorm` chooses them.
 
     See Also
     --------
