@@ -47,7 +47,7 @@ VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 113
 SubspaceTracker(3) | fit | 17 | 776
 SubspaceTracker(3) | partial_fit | 17 | 430
-RobustSubspaceTracker(3) | fit | 19 | 2052
+RobustSubspaceTracker(3) | fit | 19 | 1988
 AlternatingProjections(3) | fit | 12 | 104
 GROUSE(3, random_state=0) | fit | 17 | 1227
 OjaPCA(3, random_state=0) | fit | 17 | 548

@@ -264,11 +264,6 @@ class Search(NamedTuple):
     mask: np.ndarray
     level: np.ndarray
 
-    @property
-    def typical_level(self) -> float:
-        """That of most rows."""
-        return float(np.median(self.level))
-
 
 def start_of_support(Z: np.ndarray, V: np.ndarray, xi: float | Literal["auto"]) -> np.ndarray:
     """Coordinates of rows without the sparse part."""
@@ -393,21 +388,11 @@ def or_before(columns: np.ndarray, before: np.ndarray | None) -> np.ndarray:
     return columns if before is None else np.where(np.isinf(columns), before, columns)
 
 
-def unused(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Entries that nothing is learnt from: outliers, and columns that are outliers for the most.
+def mostly_outliers(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Columns that are outliers for the most, of which nothing is learnt.
 
     The rest of such a column is what an object leaves below the thresholds.
     """
-    return mask | _mostly(mask, Z)
-
-
-def rows_outlying(before: np.ndarray | None, mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Rows for which each column has been outliers for the most, after a batch."""
-    outlying = np.zeros(Z.shape[1]) if before is None else before
-    return np.where(_mostly(mask, Z), outlying + len(Z), 0.0)
-
-
-def _mostly(mask: np.ndarray, Z: np.ndarray) -> np.ndarray:
     return mask.sum(axis=0) > 0.5 * (~np.isnan(Z)).sum(axis=0)
 
 

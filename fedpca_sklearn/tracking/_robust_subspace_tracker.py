@@ -19,22 +19,20 @@ from ._outliers import (
     LEAST,
     MEDIAN,
     QUARTILE,
-    Search,
     decompose,
     deviations,
     fits,
     fits_worse,
     is_as_before,
     known_thresholds,
+    mostly_outliers,
     or_before,
     outliers_removed,
     remembered,
-    rows_outlying,
     search_batch,
     search_first,
     search_rows,
     start_of_support,
-    unused,
 )
 from ._stmiss import ALTPROJ_ROWS, State
 from ._stmiss_tracker import OUTLIERS, STMissTracker
@@ -334,23 +332,26 @@ class RobustSubspaceTracker(STMissTracker):
             mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(d)
             return Y, replace(state, outliers=mask, threshold=threshold)
         full = len(Y) >= self._block_rows(d, not state.summary.n_samples)
-        Z = Y - state.mean
-        mask, threshold = self._find(state, Z, full)
-        threshold = or_before(threshold, known_thresholds(state.threshold))
-        outlying = rows_outlying(state.outlying, mask, Z)
+        Z, before = Y - state.mean, known_thresholds(state.threshold)
+        mask, threshold = self._find(state, Z, before, full)
+        threshold = or_before(threshold, before)
+        mostly, outlying = mostly_outliers(mask, Z), state.outlying
+        outlying = np.zeros(d) if outlying is None else outlying
         absorb_after = self._support.absorb_after
-        if state.outlying is not None and absorb_after is not None:
-            mask[:, state.outlying >= absorb_after] = False
-        left_out = unused(mask, Z)
+        absorbed = outlying >= (np.inf if absorb_after is None else absorb_after)
+        mask[:, absorbed] = False
+        outlying = np.where(mostly, outlying + len(Z), 0.0)
+        left_out = mask | (mostly & ~absorbed)
         if state.outliers is not None and not state.n_rows:
             left_out |= state.outliers & mask.any(axis=0)  # faint parts of an object
         Y = np.where(left_out, np.nan, Y)
         return Y, replace(state, outliers=mask, threshold=threshold, outlying=outlying)
 
-    def _find(self, state: State, Z: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _find(
+        self, state: State, Z: np.ndarray, columns: np.ndarray | None, full: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""
-        V, columns = state.basis, known_thresholds(state.threshold)
-        support = self._support
+        V, support = state.basis, self._support
         if support.threshold != "auto":
             mask, columns = support._outliers(Z, V)
         elif columns is None:
@@ -367,26 +368,26 @@ class RobustSubspaceTracker(STMissTracker):
                 return found.mask, columns
             if state.n_rows < KNOWN_ROWS:
                 return search_batch(Z, V, found.start)
-            if not fits(found.typical_level):
-                return self._search_by_itself(Z, V, found)
-            mask = found.mask
-            columns = remembered(columns, Z, V, unused(mask, Z), found.typical_level)
-            if not is_as_before(found.typical_level):  # the subspace is still being found
+            level, mask = float(np.median(found.level)), found.mask  # of most rows
+            if not fits(level):
+                return self._search_by_itself(Z, V, found.start, level)
+            columns = remembered(columns, Z, V, mask | mostly_outliers(mask, Z), level)
+            if not is_as_before(level):  # the subspace is still being found
                 return mask, columns
         if full:
             warn_of_support(mask, Z, V, state.mean, support.threshold)
         return mask, columns
 
     def _search_by_itself(
-        self, Z: np.ndarray, V: np.ndarray, found: Search
+        self, Z: np.ndarray, V: np.ndarray, start: np.ndarray, level: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Outliers of a batch that the subspace fits much better or worse than those before.
 
         If worse, AltProj finds another subspace of rows enough, as in the first batch; the one that
         leaves less tells the outliers.
         """
-        mask, columns = search_batch(Z, V, found.start)
-        if fits_worse(found.typical_level) and len(Z) >= ALTPROJ_ROWS * len(V):
+        mask, columns = search_batch(Z, V, start)
+        if fits_worse(level) and len(Z) >= ALTPROJ_ROWS * len(V):
             Z = Z - robust_mean(Z)
             W, _ = linalg.top_of_rows(without_sparse_part(Z, len(V), _START)[0], len(V))
             anew = search_batch(Z, W, start_of_support(Z, W, self._support.xi))
