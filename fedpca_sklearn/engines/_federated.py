@@ -440,7 +440,8 @@ def _(estimator: OnlineDistributedPCA, secure: Secure = None) -> Tasks:
     size, center, measured = estimator._size, estimator.center, estimator.variances == "measured"
 
     def space(site, X, *, weight):
-        found, _ = local_eigenspace(site, X, weight, size, center, measured, X.dtype)
+        start = Subspace.empty(X.shape[1], centered=center, dtype=X.dtype)
+        found, _ = local_eigenspace(site, X, weight, start, size, measured)
         return shared.value_sent("summary", found, X, weight)
 
     def moments(site, own, V):
@@ -474,7 +475,8 @@ def _take_spaces(estimator: OnlineDistributedPCA, sites: Any, batch: int) -> lis
     """Take the eigenspaces of a batch; the sites that have one."""
     found = sites.ask_batch("space", partial(_space, estimator._size), batch)
     if found:
-        estimator._take_step(found, sites.dtype, partial(_measured, sites, batch, found))
+        state = estimator._state_before(sites.n_features, sites.dtype)
+        estimator._take_step(found, state, partial(_measured, sites, batch, found))
     return list(found)
 
 
@@ -580,5 +582,5 @@ def _take_sums(estimator: OnlineDistributedPCA, sums: Any, batch: int) -> list[s
         return [np.sqrt(values.clip(0))[:, None] * U.T]
 
     of_all = {"all sites": (rows, max(1, round(rows.n_samples)))}
-    estimator._take_step(of_all, sums.dtype, measure, average)
+    estimator._take_step(of_all, estimator._state_before(d, sums.dtype), measure, average)
     return there

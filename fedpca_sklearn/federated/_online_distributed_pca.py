@@ -30,7 +30,7 @@ from ..communication._federation import Message, clients_named, message_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._merging import pooled_moments
 from ..summary._projection_mean import ROWS_AT_ONCE, ProjectionMean, factor_along, rayleigh_ritz
-from ..summary._updating import updated
+from ..summary._updating import updated, updated_by_block
 from ._clients import StreamingClientsTransformer, rows_of
 from ._merge import MergeStrategy, check_count, moments_and_factor
 
@@ -232,8 +232,9 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
                 )
 
     def _step(self, X: Any, weight: Any, shards: list[tuple[Any, Any]], method: str) -> list[Any]:
-        dtype = self._state_before(X.shape[1], float_dtype(X)).dtype
-        options = (self._size, self.center, self.variances == "measured", dtype)
+        state = self._state_before(X.shape[1], float_dtype(X))
+        start = Subspace.empty(X.shape[1], centered=self.center, dtype=state.dtype)
+        options = start, self._size, self.variances == "measured"
         calls = ((*call, *options) for call in rows_of(X, weight, shards))
         found = dict(self._map(local_eigenspace, calls, shards))
 
@@ -242,7 +243,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
             again = ((*call, means[call[0]], basis) for call in rows_of(X, weight, shards))
             return list(Federation(self.n_jobs).map(local_moments, again))
 
-        self._take_step(found, dtype, measure)
+        self._take_step(found, state, measure)
         return list(found)
 
     def _state_before(self, d: int, dtype: np.dtype) -> State:
@@ -254,17 +255,16 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
     def _take_step(
         self,
         found: dict[Any, tuple[Subspace, int]],
-        dtype: np.dtype,
+        state: State,
         measure: Callable[[np.ndarray], list[np.ndarray]],
         average: Callable[[ProjectionMean, list[Subspace]], ProjectionMean] | None = None,
     ) -> None:
-        """Take the eigenspaces of a step, and numbers of rows, into the mean of projections.
+        """Take the eigenspaces of a step, and numbers of rows, into the state before.
 
         ``measure(basis)`` is the second exchange: the factors of the clients' rows in a basis.
         ``average(mean, spaces)`` is the mean with theirs, where only sums of them are known.
         """
         spaces = {label: space for label, (space, _) in found.items()}
-        state = self._state_before(next(iter(spaces.values())).n_features, dtype)
         n_rows = state.n_rows + sum(n for _, n in found.values())
         self.communication_.record(map(_message, spaces.values()))
 
@@ -364,22 +364,24 @@ class State:
 
 
 def local_eigenspace(
-    label: Any, X: Any, weight: Any, size: int | None, center: bool, columns: bool, dtype: np.dtype
+    label: Any, X: Any, weight: Any, start: Subspace, size: int | None, columns: bool
 ) -> tuple[Subspace, int]:
     """Local work of one client: the leading eigenspace of its rows, and their number.
 
     Rows or features up to `EXACT_ORDER` are one block, of which nothing is cut before the end.
+    ``start`` is a summary of no rows, and ``columns`` whether the scatter of columns is sent.
     """
-    X = check_rows(X, [dtype])
+    X = check_rows(X, [start._dtype])
     n, d = X.shape
     max_rank = None if size is None else kept_directions(size, d)
     if max_rank is not None and d <= min(n, EXACT_ORDER):
         max_rank = d
-    block_size = auto_block_size(max_rank, d, sp.issparse(X))
+    how: Any = {"max_rank": max_rank, "n_certain": size}
     if min(n, d) <= EXACT_ORDER:
-        block_size = max(block_size, n)
-    start = Subspace.empty(d, centered=center, dtype=X.dtype)
-    space = updated(start, X, weight, max_rank=max_rank, block_size=block_size, n_certain=size)
+        space = updated_by_block(start, X, weight, **how)
+    else:
+        at_once = auto_block_size(max_rank, d, sp.issparse(X))
+        space = updated(start, X, weight, block_size=at_once, **how)
     space = space.truncate(size)
     if not columns:
         space = space._replace(column_scatter=None)

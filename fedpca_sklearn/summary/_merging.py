@@ -77,7 +77,8 @@ def checked_with_namespace(subspaces: Any) -> tuple[list[Subspace], ArrayNamespa
             kind = type(subspace).__name__
             raise TypeError(f"subspaces must be Subspace objects, got {kind} as subspaces[{i}].")
     namespace = namespace_among(subspaces)
-    subspaces = [subspace._in_numpy() for subspace in subspaces]
+    if namespace is not None:
+        subspaces = [subspace._in_numpy() for subspace in subspaces]
     # what is made of a summary is not the model that its file is of
     subspaces = [s if s.model is None else s._replace(model=None) for s in subspaces]
     first, d = subspaces[0], len(subspaces[0].mean)
@@ -219,9 +220,11 @@ def merged_rows(
     is stated only if all state some, as the choice of some depends on the others.
     """
     first = subspaces[0]
-    dtype = np.result_type(*[s._dtype for s in subspaces])
-    names = names_known(subspaces)
-    parts = [in_float64(s) for s in subspaces if s.n_samples > 0]
+    dtypes, names = [s._dtype for s in subspaces], names_known(subspaces)
+    dtype = np.result_type(*dtypes)
+    parts = [s for s in subspaces if s.n_samples > 0]
+    if np.float32 in dtypes:
+        parts = [in_float64(s) for s in parts]
     if not parts:
         return Subspace.empty(first.n_features, centered=first.centered, dtype=dtype)._named(names)
     result = merge(parts)._named(names)
