@@ -214,9 +214,9 @@ class FederatedPCA(StreamingClientsTransformer):
         sites = self._clients.values()
         whole = [site.summary for site in sites]
         # made here of the same columns, so that they need no check
-        all_summarised = all(
-            isinstance(s.estimator, _summaries.Summarised) and not s.summary.sites for s in sites
-        )
+        kind = _summaries.Summarised
+        made_here = [isinstance(s.estimator, kind) and not s.summary.sites for s in sites]
+        all_summarised = all(made_here)
         if not all_summarised:
             whole = check_subspaces(whole)
         above = self.n_components == private.ABOVE_NOISE  # of all, once they are known

@@ -41,9 +41,10 @@ def fit_with_noise(
     accounts, _ = charged(scaler, X, weight, shards, mu2)
     seeds = seeds_of(scaler.random_state)
     federation = Federation(scaler.n_jobs, log=scaler.communication_)
+    numbers = accounts.numbers([label for label, _ in shards])
     clients = [
-        (label, rows, (*seeds, *accounts.numbers(label)))
-        for label, rows, _ in rows_of(X, None, shards)
+        (label, rows, (*seeds, *own))
+        for (label, rows, _), own in zip(rows_of(X, None, shards), numbers, strict=True)
     ]
 
     def total(kind: str, turn: int, *arguments: np.ndarray) -> tuple[np.ndarray, int]:

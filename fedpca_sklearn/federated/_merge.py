@@ -502,7 +502,8 @@ def refuse_noise(pca: Any, summaries: Sequence[Subspace], counted: bool) -> None
 
     ``counted``: by a rule for ``n_components``.
     """
-    if (counted or adjusts(pca)) and any(s.privacy is not None for s in summaries):
+    noisy = [s for s in summaries if s.privacy is not None]
+    if noisy and (counted or adjusts(pca)):
         what = f"n_components={pca.n_components!r} takes"
         what = what if counted else "scale and partial_out take"
         raise ValueError(

@@ -221,10 +221,12 @@ def release_of_clients(
     mu2 = mechanism.cost(costs, d, n_shares=len(shards))
     max_rank = private_directions(pca._directions_needed(), d)
     accounts, terms = charged(pca, X, weight, shards, mu2, costs, fresh)
-    seeds = seeds_of(pca.random_state)
+    seeds, labels = seeds_of(pca.random_state), [label for label, _ in shards]
     releases = [
-        (label, Release(mechanism, terms, rows, (*seeds, *accounts.numbers(label)), max_rank))
-        for label, rows, _ in rows_of(X, None, shards)
+        (label, Release(mechanism, terms, rows, (*seeds, *own), max_rank))
+        for (label, rows, _), own in zip(
+            rows_of(X, None, shards), accounts.numbers(labels), strict=True
+        )
     ]
     if mechanism.trust == "sum":
         federation = Federation(pca.n_jobs, log=pca.communication_)
@@ -245,7 +247,7 @@ def release_of_clients(
     message = show_above_noise(pca, terms, terms.n_shares, accounts.n_calls)
     if accounts.n_calls == 1:
         warn_at_the_end(pca, message)
-    return [label for label, _ in shards]
+    return labels
 
 
 def private_directions(wanted: int | float | None, d: int) -> int | None:
@@ -281,19 +283,20 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     """
     terms, d, shares = _noise_terms(pca, terms, n_calls), len(pca.mean_), math.sqrt(n_sources)
     sites = [site.summary for site in pca._clients.values() if site.n_rows]
-    summaries = [summary for summary in sites for _ in range(n_calls)]
+    n_releases = len(sites) * n_calls
     size = pca.mechanism._OFF_DIAGONAL * terms.product_std * shares
     spike = of_means = of_spikes = 0.0
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
-        n_rows = np.array([s.n_samples / n_calls for s in summaries])
+        n_rows = np.array([s.n_samples / n_calls for s in sites] * n_calls)
         if spikes := _spikes_of_means(pca, terms, sites, t, n_calls):
             spike = max(spikes)
-            of_spikes = spike_of_means(size, d, float(np.mean(spikes)), len(summaries))
+            of_spikes = spike_of_means(size, d, float(np.mean(spikes)), n_releases)
         # and the means of clients differ by their noise
         of_means = noise_of_means(t, d, n_rows, terms.row_norm)
     found, noise = pca.subspace_, edge(size, d, spike)
-    above = _n_above(pca, found, sites, noise, of_means, n_calls, of_spikes)
+    spectra = _spectra(pca, sites, n_calls)
+    above = _n_above(found, sites, spectra, noise, of_means, n_calls, of_spikes)
     usual = n_calls == 1 and "center" not in pca.mechanism.searches
     if usual and len(sites) > 1 and spike > size * math.sqrt(d):  # beyond the other noise
         far = [s.mean - terms.origin(d) for s in sites]
@@ -301,16 +304,16 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
         std = np.minimum(t / n_rows, terms.row_norm / math.sqrt(d))
         left = edge(size, d, d * float((n_rows * std**2).max()))  # of n g g^T, of such noise g
         across = merge_subspaces(without)
-        n_across = _n_above(pca, across, without, left, of_means)
+        n_across = _n_above(across, without, _spectra(pca, without), left, of_means)
         lean = math.sqrt(d) * float(n_rows @ std / (n_rows @ np.linalg.norm(far, axis=1)))
         above = max(above, n_within(found.components, across.components[:n_across], lean))
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
-    of_all = edge_of_sum(noise, _spectra(pca, sites, n_calls)[0], d, of_spikes) + of_means
+    of_all = edge_of_sum(noise, spectra[0], d, of_spikes) + of_means
     message = noise_message(float(found.singular_values.max(initial=0.0)) ** 2, of_all, d)
     asked = isinstance(pca.n_components, Integral) and above < pca.n_components_
-    if message is None and noise and asked and len(summaries) == 1:  # where the edge is exact
+    if message is None and noise and asked and n_releases == 1:  # where the edge is exact
         return beyond_message(above, pca.n_components_)
     return message
 
@@ -319,15 +322,15 @@ def _spectra(
     pca: Any, sites: list[Subspace], n_calls: int = 1
 ) -> tuple[list[np.ndarray], list[float] | None]:
     """Eigenvalues of all releases and their traces, None where these tell nothing."""
-    each = [s for s in sites for _ in range(n_calls)]
-    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in each]
-    return spectra, [s.scatter / n_calls for s in each] if pca.mechanism._SYMMETRIC else None
+    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in sites] * n_calls
+    traces = [s.scatter / n_calls for s in sites] * n_calls
+    return spectra, traces if pca.mechanism._SYMMETRIC else None
 
 
 def _n_above(
-    pca: Any,
     found: Subspace,
     sites: list[Subspace],
+    spectra: tuple[list[np.ndarray], list[float] | None],
     noise: float,
     of_means: float,
     n_calls: int = 1,
@@ -343,8 +346,7 @@ def _n_above(
     within = between < merged / 2
     # of the calls of a client the spread is not known
     merged -= of_means if n_calls > 1 else np.minimum(between, of_means)
-    spectra, scatters = _spectra(pca, sites, n_calls)
-    return count_above(merged, spectra, scatters, noise, found.n_features, of_spikes, within)
+    return count_above(merged, *spectra, noise, found.n_features, of_spikes, within)
 
 
 def _spikes_of_means(

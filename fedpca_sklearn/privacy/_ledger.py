@@ -266,9 +266,10 @@ class Accounts:
         self.n_calls += 1
         self.delta = float(mechanism.delta)
 
-    def numbers(self, label: Any) -> tuple[int, int]:
-        """Numbers of a client and of the last call; no other noise from a seed has both."""
-        return list(self.of).index(account_name(label)), self.n_calls - 1
+    def numbers(self, labels: Iterable[Any]) -> list[tuple[int, int]]:
+        """Numbers of clients and of the last call; no other noise from a seed has both."""
+        position = {name: i for i, name in enumerate(self.of)}
+        return [(position[account_name(label)], self.n_calls - 1) for label in labels]
 
     def mu2(self, label: Any = None) -> float:
         """mu^2 that a client has spent; None: the one that has spent most."""

@@ -7,6 +7,7 @@ import secrets
 import warnings
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -110,12 +111,12 @@ class Terms:
         shape = None if self.shape is None else self.shape.matrix
         return ClippedRows.of(X, self.center, self.row_norm, shape)
 
-    @property
+    @cached_property
     def product_std(self) -> float:
         """Scale of the noise of a client on a second moment, or on a product with it."""
         return self.costs.product_std / math.sqrt(self.n_shares) * self.row_norm**2
 
-    @property
+    @cached_property
     def mean_std(self) -> float:
         """Scale of the noise of a client on each feature of the sum of its rows."""
         return self.costs.mean_std / math.sqrt(self.n_shares) * self.row_norm

@@ -192,7 +192,7 @@ def merged(
         return merge_subspaces(summaries, n_components)
     total, corrections = pooled_moments(there)
     total = total._named(names_known(summaries))
-    dtype, d = np.result_type(*(s._dtype for s in summaries)), total.n_features
+    dtype, d = np.result_type(*[s._dtype for s in summaries]), total.n_features
     matrices = [s._leading for s in there if isinstance(s._leading, ScatterMatrix)]
     if len(matrices) == len(there):
         whole = total._replace(_leading=added(matrices, corrections, dtype))

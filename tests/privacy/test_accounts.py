@@ -542,7 +542,7 @@ def test_accounts_that_are_added_cost_both_and_their_calls_have_no_numbers_twice
     """Noise is drawn by the number of a call: two calls with one number have the same noise."""
     accounts = Accounts({"0": Account(0, 0.5, 1.0)}, n_calls=2)
     accounts.add(Accounts({"0": Account(0, 0.25, 2.0), "1": Account(1, 0.25, 2.0)}, n_calls=3))
-    assert accounts.numbers(0) == (0, 4)
+    assert accounts.numbers([0]) == [(0, 4)]
     assert accounts.of == {"0": Account(0, 0.75, 3.0), "1": Account(1, 0.25, 2.0)}
 
 
