@@ -49,13 +49,13 @@ SubspaceTracker(3) | fit | 17 | 776
 SubspaceTracker(3) | partial_fit | 17 | 430
 RobustSubspaceTracker(3) | fit | 19 | 1988
 AlternatingProjections(3) | fit | 12 | 104
-GROUSE(3, random_state=0) | fit | 17 | 1227
-OjaPCA(3, random_state=0) | fit | 17 | 548
-PAST(3, random_state=0) | fit | 16 | 316
-PETRELS(3, random_state=0) | fit | 17 | 443
-SPIRIT() | fit | 17 | 684
-FrequentDirections(3) | fit | 17 | 372
-StreamingPowerMethod(3, random_state=0) | fit | 16 | 177
+GROUSE(3, random_state=0) | fit | 17 | 1213
+OjaPCA(3, random_state=0) | fit | 17 | 543
+PAST(3, random_state=0) | fit | 16 | 289
+PETRELS(3, random_state=0) | fit | 17 | 416
+SPIRIT() | fit | 17 | 659
+FrequentDirections(3) | fit | 17 | 368
+StreamingPowerMethod(3, random_state=0) | fit | 16 | 172
 SubspaceMonitor(StreamingPCA(3), limits="chi2") | fit | 22 | 200
 SubspaceMonitor(StreamingPCA(3)) | fit | 23 | 1187
 """.strip().splitlines()

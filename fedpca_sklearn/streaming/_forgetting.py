@@ -9,7 +9,7 @@ import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
 
@@ -166,13 +166,19 @@ class Fading:
         at = np.cumsum(self.steps)
         return float(self.factor ** self.steps.sum()), at[-1:] - at
 
-    @property
+    @cached_property
     def factors(self) -> np.ndarray:
         """What each row leaves of the rows before it: of numbers that a rule divides by.
 
         After a long time 1e-8 is left, so that directions which later rows do not show stay.
         """
         return np.maximum(self.factor**self.steps, _LEAST)
+
+
+@lru_cache(maxsize=64)
+def evenly(factor: float, m: int) -> Fading:
+    """Fading of m rows by one factor each, which is the same for all blocks of a stream."""
+    return Fading(factor, np.broadcast_to(1.0, m))
 
 
 @dataclass(frozen=True)

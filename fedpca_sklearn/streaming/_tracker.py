@@ -29,6 +29,7 @@ from ._forgetting import (
     Features,
     check_half_life,
     duration_of,
+    evenly,
     factor_of,
     has_weight,
     innovations,
@@ -314,7 +315,7 @@ class Tracker(BlockTransformer):
             half_life: Any = duration_of(self.half_life)
             return Fading(0.5, before.clock.steps(m, half_life))
         factor = self.forgetting_factor if self.half_life is None else factor_of(self.half_life)
-        return Fading(1.0 if isinstance(factor, str) else factor, np.ones(m))
+        return evenly(1.0 if isinstance(factor, str) else factor, m)
 
     def _next_state(self, before: Tracked, Y: np.ndarray) -> Tracked:
         try:
