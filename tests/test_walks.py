@@ -41,15 +41,15 @@ TruncatedDistributedPCA(3) | fit | 22 | 297
 OnlineDistributedPCA(3) | fit | 23 | 516
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 418
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 941
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5319
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5314
 FederatedScaler() | fit | 10 | 76
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 113
-SubspaceTracker(3) | fit | 17 | 776
+SubspaceTracker(3) | fit | 17 | 773
 SubspaceTracker(3) | partial_fit | 17 | 430
-RobustSubspaceTracker(3) | fit | 19 | 1988
-AlternatingProjections(3) | fit | 12 | 104
-GROUSE(3, random_state=0) | fit | 17 | 1213
+RobustSubspaceTracker(3) | fit | 19 | 1981
+AlternatingProjections(3) | fit | 12 | 103
+GROUSE(3, random_state=0) | fit | 17 | 1212
 OjaPCA(3, random_state=0) | fit | 17 | 543
 PAST(3, random_state=0) | fit | 16 | 289
 PETRELS(3, random_state=0) | fit | 17 | 416

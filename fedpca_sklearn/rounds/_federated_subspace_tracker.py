@@ -27,7 +27,12 @@ from ..communication._federation import log_fit
 from ..federated._clients import label_order, labels_of, split_labels, without_column
 from ..summary import Subspace
 from ..tracking._alternating_projections import without_sparse_part
-from ..tracking._outliers import OutlierSupport, decompose, known_thresholds, outliers_removed
+from ..tracking._outliers import (
+    OutlierSupport,
+    decompose,
+    known_thresholds,
+    outliers_of_tracker_removed,
+)
 from ..tracking._stmiss import Filled, Misfit, State, residuals
 from ..tracking._stmiss_tracker import OUTLIERS, STMissTracker, without_times
 from . import _batch_sums as sums
@@ -237,7 +242,8 @@ class FederatedSubspaceTracker(STMissTracker):
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         if isinstance(Y, np.ndarray):  # else each site looks at its own rows
             shards = [(label, Y[at]) for label, at in shards_of(state.owners[: len(Y)])]
-            deque(Federation(self.n_jobs).map(_with_squares, shards), maxlen=0)
+            checked = Federation(self.n_jobs).map(lambda label, rows: check_squares(rows), shards)
+            deque(checked, maxlen=0)
         return self._taken(*self._cleaned(state, Y))
 
     def _first(self, state: State, Y: np.ndarray) -> State:
@@ -364,11 +370,6 @@ class FederatedSubspaceTracker(STMissTracker):
         return self._first_subspace.n_rounds
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
-        return outliers_removed(self, X) if self.robust else X
+        return outliers_of_tracker_removed(self, X) if self.robust else X
 
     _usable = _outliers_removed
-
-
-def _with_squares(label: Any, rows: np.ndarray) -> None:
-    """Raise for rows of one client whose squares overflow."""
-    check_squares(rows)

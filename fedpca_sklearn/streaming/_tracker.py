@@ -204,7 +204,7 @@ class Tracker(BlockTransformer):
     last_time_: Any = computed(when="half_life")
     forgetting_factor: Any = 1.0
     half_life: Any = None
-    init: Any  # of rules that begin at a basis
+    init: Any = "random"  # or a parameter
     random_state = None
 
     # ---------------------------------------------------------------- what a rule supplies
@@ -224,7 +224,7 @@ class Tracker(BlockTransformer):
         state : object
             Whatever `_updated` and `_basis` take; pickled with the estimator.
         """
-        V = first_basis(getattr(self, "init", "random"), self._rank(d), d, rng)
+        V = first_basis(self.init, self._rank(d), d, rng)
         return self._begin_at(V, np.empty((0, d)))
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> Any:
@@ -286,8 +286,7 @@ class Tracker(BlockTransformer):
     @property
     def _from_rows(self) -> bool:
         """Whether the first basis is the SVD of the first rows."""
-        init = getattr(self, "init", None)
-        return isinstance(init, str) and init == "rows"
+        return isinstance(self.init, str) and self.init == "rows"
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         if first and self._from_rows:
@@ -428,16 +427,11 @@ def start_from_rows(Z: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """
     lost = np.isnan(Z)
     if lost.any():
-        if np.sum(~lost) < _numbers(len(Z), Z.shape[1], len(V)):
+        k = min(*Z.shape, len(V))
+        if np.sum(~lost) < k * (sum(Z.shape) - k):
             return None
         Z = filled(Z, lost, len(V))
     return leading_directions(Z, V), Z
-
-
-def _numbers(m: int, d: int, k: int) -> int:
-    """Numbers that a matrix of shape (m, d) and rank k is made of."""
-    k = min(m, d, k)
-    return k * (m + d - k)
 
 
 def filled(Z: np.ndarray, lost: np.ndarray, k: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,6 @@ from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
 from .._base.transformer import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
-from .._kernels.sizes import slices_of
 from .._kernels.threads import TINY_CALL, threads_for
 from .._kernels.tolerances import OUTLIER_DEVIATIONS
 from .._kernels.too_large import check_squares
@@ -36,10 +35,10 @@ from ..summary import Subspace
 from ._outliers import (
     COLUMN_ROWS,
     MEDIAN,
-    ROWS_AT_ONCE,
+    OutlierSupport,
     decompose,
     deviations,
-    search_rows,
+    outliers_removed,
     thresholds_of_columns,
 )
 
@@ -186,9 +185,8 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
             mean = robust_mean(X) if self.center else np.zeros(X.shape[1])
             beta = None if self.threshold_scale == "auto" else self.threshold_scale
             with threads_for(max(X.size, 16 * min(X.shape) ** 2), TINY_CALL):
-                found = alternating_projections(
-                    X - mean, rank, beta, self.tol, self.max_iter, self._iterations
-                )
+                iterations = progress(self, range(self.max_iter), None, "iterations")
+                found = alternating_projections(X - mean, rank, beta, self.tol, iterations)
                 V, s = linalg.top_of_rows(found.low_rank, rank)
             L, S, self.n_iter_, self.error_, varying = found
             if self.n_iter_ >= self.max_iter and self.error_ > self.tol:
@@ -236,15 +234,7 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
 
     def _outliers_removed(self, X: Any) -> np.ndarray:
         """Copy of rows with NaN at outliers, as at missing entries."""
-        U = X.copy()
-        V, mean = self._float64_model()
-        with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
-            for at in slices_of(len(U), ROWS_AT_ONCE):
-                U[at][search_rows(U[at] - mean, V, "auto", self._thresholds).mask] = np.nan
-        return U
-
-    def _iterations(self, max_iter: int) -> Iterator[int]:
-        return progress(self, range(max_iter), None, "iterations")
+        return outliers_removed(self, X, OutlierSupport(), self._thresholds)
 
 
 def robust_mean(X: np.ndarray) -> np.ndarray:
@@ -262,7 +252,8 @@ def without_sparse_part(
 
     An entry is in the sparse part from so many ``deviations`` on.
     """
-    return alternating_projections(Z, rank, None, _INIT_TOL, _INIT_ITER, deviations=deviations)[:2]
+    turns = range(_INIT_ITER)
+    return alternating_projections(Z, rank, None, _INIT_TOL, turns, deviations)[:2]
 
 
 class Varying(NamedTuple):
@@ -333,8 +324,7 @@ def alternating_projections(
     rank: int,
     beta: float | None,
     tol: float,
-    max_iter: int,
-    iterations: Callable[[int], Iterable[int]] = range,
+    iterations: Iterable[int],
     deviations: float = OUTLIER_DEVIATIONS,
 ) -> Separation:
     """Core of `AlternatingProjections`."""
@@ -349,7 +339,7 @@ def alternating_projections(
     first = min(beta * _low_rank(Z, 1)[1][0], deviations * varying.noise(Z))
     S = np.where(np.abs(Z) > first, Z, 0.0)
     error, iteration = np.inf, 0
-    turns = iter(iterations(max_iter))
+    turns = iter(iterations)
     for k in range(1, min(rank, n, d) + 1):
         last = k == min(rank, n, d)
         share = 1.0

@@ -596,15 +596,21 @@ def decompose(self: Any, X: Any) -> tuple[np.ndarray, np.ndarray]:
     return low_rank, sparse
 
 
-def outliers_removed(tracker: Any, X: Any) -> np.ndarray:
-    """Copy of rows with NaN at outliers, by the thresholds after the rows of the fit."""
+def outliers_removed(
+    model: Any, X: Any, support: OutlierSupport, columns: np.ndarray | None
+) -> np.ndarray:
+    """Copy of rows with NaN at outliers, by the thresholds of columns after the rows of the fit."""
     U = X.toarray() if sp.issparse(X) else X.copy()
-    V, mean = tracker._float64_model()
-    support, columns = tracker._support, known_thresholds(tracker.support_threshold_)
+    V, mean = model._float64_model()
     with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
         for at in slices_of(len(U), ROWS_AT_ONCE):
             U[at][support._outliers(U[at] - mean, V, columns)[0]] = np.nan
     return U
+
+
+def outliers_of_tracker_removed(self: Any, X: Any) -> np.ndarray:
+    """The same for a tracker, which says what an outlier is."""
+    return outliers_removed(self, X, self._support, known_thresholds(self.support_threshold_))
 
 
 def known_thresholds(threshold: np.ndarray | None) -> np.ndarray | None:

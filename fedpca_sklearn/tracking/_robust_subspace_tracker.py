@@ -27,7 +27,7 @@ from ._outliers import (
     known_thresholds,
     mostly_outliers,
     or_before,
-    outliers_removed,
+    outliers_of_tracker_removed,
     remembered,
     search_batch,
     search_first,
@@ -85,7 +85,12 @@ def warn_of_support(
     if threshold == "auto":
         _warn_of_rest(mask, Z, V, mean, share)
     elif share <= _EMPTY:
-        _warn_of_empty(Z, V, threshold)
+        missed = search_batch(Z, V, coordinates(Z, V)[0])[0].sum() / seen.sum()
+        if missed > _MISSED:
+            _warn(
+                f"No entry of a batch is above support_threshold={threshold}, though some are far "
+                'above what is left of the others: lower support_threshold, or leave it at "auto".'
+            )
     if share > 0.5:
         _warn_of_full(mask, Z, V, threshold)
 
@@ -125,15 +130,6 @@ def _two_heaps(R: np.ndarray, X: np.ndarray) -> bool:
     n = np.maximum((~np.isnan(R)).sum(axis=0), 1)
     fourth = n * np.nansum(R**4, axis=0) / np.where(left > 0, left, 1.0) ** 2
     return bool(np.median(fourth) < _HEAPS)
-
-
-def _warn_of_empty(Z: np.ndarray, V: np.ndarray, threshold: float | Literal["auto"]) -> None:
-    missed = search_batch(Z, V, coordinates(Z, V)[0])[0].sum() / np.sum(~np.isnan(Z))
-    if missed > _MISSED:
-        _warn(
-            f"No entry of a batch is above support_threshold={threshold}, though some are far "
-            'above what is left of the others: lower support_threshold, or leave it at "auto".'
-        )
 
 
 def _lacks(Z: np.ndarray, fit: np.ndarray, k: int) -> bool:
@@ -307,7 +303,7 @@ class RobustSubspaceTracker(STMissTracker):
     outlier_mask_ = computed()
     support_threshold_ = computed()
     decompose = decompose
-    _outliers_removed = _usable = outliers_removed
+    _outliers_removed = _usable = outliers_of_tracker_removed
 
     def _first(self, state: State, Y: np.ndarray) -> State:
         if self.center:

@@ -254,8 +254,10 @@ class TrackerPart(Strategy):
 
     @classmethod
     def _of(cls, given: Any) -> Self:
-        """The object that a value of the parameter stands for."""
-        return given if isinstance(given, cls) else cls(given)
+        """The object that a value of the parameter stands for; a bool for its defaults."""
+        if isinstance(given, cls):
+            return given
+        return cls() if isinstance(given, bool | np.bool_) else cls(given)
 
 
 @with_parameters
@@ -297,21 +299,13 @@ class FirstSubspace(TrackerPart):
     )
     n_rounds: int = allowed(AT_LEAST_ONE, default=50)
 
-    @property
-    def _is_given(self) -> bool:
-        return not isinstance(self.method, str)
-
-    def _is_by_altproj(self, robust: bool) -> bool:
-        methods = ("altproj", "auto") if robust else ("altproj",)
-        return not self._is_given and self.method in methods
-
     def _block_rows(self, size: int, k: int) -> int:
         """Rows of a first batch by AltProj, where others have some size."""
         return max(size, ALTPROJ_ROWS * k, _LEAST_FIRST) if self.n_rows == "auto" else self.n_rows
 
     def _basis(self, d: int) -> np.ndarray:
         """The basis that is given, if it is."""
-        if not self._is_given:
+        if isinstance(self.method, str):
             return np.empty((0, d))
         V = float_array("init", self.method, 2, np.float64)
         if V.shape[1] != d or not 1 <= len(V) <= d:
@@ -358,11 +352,6 @@ class ChangeDetection(TrackerPart):
     threshold: float | Literal["auto"] = allowed(
         StrOptions({"auto"}), Interval(Real, 0, 1e200, closed="both"), default="auto"
     )
-
-    @classmethod
-    def _of(cls, given: Any) -> Self:
-        """The object that a value of ``detect_changes`` stands for."""
-        return given if isinstance(given, cls) else cls()
 
     def _after(
         self, state: State, level: float, batch_size: int, margin: float = 0.0

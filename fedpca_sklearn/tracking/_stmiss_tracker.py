@@ -355,7 +355,8 @@ class STMissTracker(BlockTransformer):
     @property
     def _by_altproj(self) -> bool:
         """Whether the first basis is that of the first batch without its outliers."""
-        return self._first_subspace._is_by_altproj(self.robust)
+        method = self._first_subspace.method
+        return isinstance(method, str) and method in ("altproj", "auto" if self.robust else None)
 
     @property
     def _support(self: Any) -> OutlierSupport:
