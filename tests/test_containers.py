@@ -234,7 +234,9 @@ def test_a_masked_weight_label_or_number_is_refused():
 
 
 @pytest.mark.parametrize("as_rows", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("code", [STREAMS[-1], ONE_ARRAY[2]])
+@pytest.mark.parametrize(
+    "code", [STREAMS[-1], ONE_ARRAY[2], "FederatedPCA(2, missing=ConditionalFill())"]
+)
 def test_rows_of_long_doubles_are_those_of_doubles(as_rows, code):
     long, double = (made(code).fit(as_rows(X.astype(t))) for t in (np.longdouble, np.float64))
     assert_allclose(long.explained_variance_, double.explained_variance_, rtol=1e-12)

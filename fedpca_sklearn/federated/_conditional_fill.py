@@ -119,11 +119,11 @@ class ConditionalFill(MissingStrategy):
                 "AvailablePairs() and X.compute() do without."
             )
         check_filling(pca)
+        X = X.astype(float_dtype(X), copy=False)
         found = dict(pca._map(entries_of_client, rows_of(X, weight, shards), shards))
         means, _ = pooled_means(list(found.values()))
         weights = np.ones(X.shape[0]) if weight is None else weight
         of_rows = {label: float(weights[at].sum()) for label, at in shards}
-        X = X.astype(float_dtype(X), copy=False)
 
         def fill(query: Subspace) -> tuple[dict[Any, Site], Seen]:
             pca._reset()
