@@ -76,7 +76,8 @@ class PETRELS(AffineTracker):
         Not part of the method: measured on the least-squares coordinates of the rows as they came.
     mean_, noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_, last_time_
         As in `StreamingPCA`; the total variance from the entries that are there. Where entries are
-        missing, the mean is that of the observed ones within the affine subspace.
+        missing, the mean is that of the observed ones within the affine subspace, and the noise at
+        least that of recent rows.
 
     Notes
     -----

@@ -74,8 +74,13 @@ class Tracked:
         scatter = float((known.squares[there] / share[there]).sum())
         factor = factor * np.sqrt(n / self.measured if self.measured > _NO_WEIGHT else 0.0)
         energy = float(np.einsum("ij,ij->", factor, factor))
-        if energy > scatter:  # coordinates of rows with holes are uncertain, their entries are not
-            factor *= np.sqrt(scatter / energy)
+        # coordinates of rows with holes are uncertain; their entries and their residuals are not
+        k, d = len(V), len(mean)
+        holes = not np.allclose(share, 1, rtol=1e-12, atol=0)
+        noise = min(float(np.nan_to_num(self.noise)) * n, scatter / d) if holes else 0.0
+        most = scatter - (d - k) * noise
+        if energy > most:
+            factor *= np.sqrt(most / energy)
         empty = np.zeros((0, len(mean)), dtype)
         total = Subspace._trusted(empty, np.zeros(0), mean, n, scatter, center)
         return rayleigh_ritz(total, V, factor)

@@ -12,6 +12,7 @@ import pytest
 from golden_cases import made
 from helpers import assert_finite_and_orthonormal, leading, naming, peak_bytes, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from tracker_helpers import centred_row_by_row, fading, fed, planted, trackers
 
@@ -266,6 +267,19 @@ def test_rows_whose_holes_amplify_noise_tenfold_do_not_count_in_variances(model,
     X[1::2, 0] = np.nan  # every second row, of a hundred times the variance
     variance = clone(model).fit(X).explained_variance_[0]  # of the entries seen 98 and 13.4 at most
     assert variance > 80 if counts else abs(variance - 9) < 5 * 9 * np.sqrt(2 / 2000)
+
+
+@each("GROUSE(3, random_state=0)", "PETRELS(3, random_state=0)")
+@pytest.mark.parametrize("seed", range(4))
+def test_new_rows_are_about_as_likely_as_under_the_density_that_rows_with_holes_are_from(
+    model, seed
+):
+    rng = np.random.default_rng(seed)
+    A = 3 * rng.standard_normal((3, 6))
+    X, new = (rng.standard_normal((n, 3)) @ A + rng.standard_normal((n, 6)) for n in (400, 500))
+    model.fit(with_holes(X, 0.15))
+    truth = multivariate_normal(np.zeros(6), A.T @ A + np.eye(6)).logpdf(new).mean()
+    assert model.score_samples(new).mean() > truth - 2
 
 
 @pytest.mark.parametrize(
