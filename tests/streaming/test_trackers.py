@@ -159,13 +159,6 @@ def test_the_first_rows_show_their_svd(model, center):
         assert_finite_and_orthonormal(model)
 
 
-# ------------------------------------------------------------------------------ what counts
-
-
-DEFAULTS = [f"{name}(random_state=0)" for name in ("GROUSE", "OjaPCA", "PAST", "PETRELS")]
-DEFAULTS.append("StreamingPowerMethod(random_state=0)")
-
-
 # ------------------------------------------------------------------------------ missing entries
 
 
