@@ -303,6 +303,12 @@ PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X + 1, clients=CLASS) | mea
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[CLASS != 1], clients=CLASS[CLASS != 1]) | 1
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X, clients=np.where(CLASS == 1, 7, CLASS)) | 7
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | inverse_transform(X) | X must have shape (n_samples, 4), got (178, 13)
+FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0)) | fit(X, clients=CLASS) | mechanism adds noise to the messages | RobustSum() compares
+FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0, trust="sum")) | fit(X, clients=CLASS) | trust='sum' hides the messages | RobustSum() compares
+FederatedPowerPCA(2, channel=RobustSum(), local_steps=3) | fit(X, clients=CLASS) | RobustSum() needs local_steps=1 | got 3
+FederatedPowerPCA(2, channel=RobustSum(2)) | fit(X, clients=CLASS) | max_bad=2 must be fewer than half of the 3 clients
+FederatedSubspaceTracker(2, channel=RobustSum()) | fit(X, clients=CLASS) | RobustSum() compares | for FederatedPowerPCA
+VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | fit(X) | RobustSum() compares | for FederatedPowerPCA
 FederatedSubspaceTracker(2) | fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row

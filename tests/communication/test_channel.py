@@ -102,7 +102,7 @@ def test_channels_may_be_added_and_sums_of_float32_are_float64():
 
 def one_each(channel, n, size=1, seed=0):
     """What arrives of n clients with messages of ones: the sum, and how many sent."""
-    return channel.receive((np.ones(size) for _ in range(n)), np.random.RandomState(seed))
+    return received(channel, *np.ones((n, size)), seed=seed)
 
 
 @pytest.mark.parametrize(("power", "pilot"), [(0.3, 0), (10.0, 0), (2.0, 0.3)])

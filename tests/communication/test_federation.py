@@ -43,13 +43,6 @@ def test_rounds_are_rows_and_totals_are_their_sums():
     assert log != CommunicationLog(log.table[:2])
 
 
-def test_messages_that_add_up_are_one_for_who_takes_them():
-    log = CommunicationLog()
-    total = Federation(log=log).sum(lambda label: np.ones(3), [("a",), ("b",)], np.zeros(2))
-    assert total.tolist() == [2.0] * 3
-    assert (log.floats_up, log.floats_down, log.floats_busiest) == (6, 4, 3)
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_summary_is_a_message_of_its_true_size(dtype):
     X = np.random.default_rng(0).standard_normal((20, 6)).astype(dtype)

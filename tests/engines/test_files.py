@@ -110,8 +110,14 @@ HERE = clone(ROUNDS).fit(X, clients=LABELS)
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    fitted = by_files(tmp_path_factory.mktemp("undisturbed"), ROUNDS, PARTS)
+    folder = tmp_path_factory.mktemp("undisturbed")
+    fitted = by_files(folder, ROUNDS, PARTS)
     assert_same(fitted, HERE, 1e-14)
+    letters = sorted(path.name for path in folder.glob("*.question"))
+    names = itertools.product(range(1, 5), PARTS)  # moments, two products, variances
+    assert letters == [f"{n:04}.{site}.question" for n, site in names]
+    log, here = fitted.communication_, HERE.communication_
+    assert (log.rounds, log.floats_up) == (here.rounds, here.floats_up)
     return fitted
 
 
@@ -301,6 +307,7 @@ def test_a_coordinator_does_not_say_of_how_many_sites_noise_is_a_share(tmp_path)
         ("VerticalFederatedPCA(2, method=5)", "The 'method' parameter of Vertical"),
         ("VerticalFederatedPCA(method='x')", "The 'method' parameter of Vertical"),
         ("FederatedSubspaceTracker(2, n_iter=[])", "The 'n_iter' parameter of Fed"),
+        *((text, "' constructs no estimator") for text in ("[1]", "5", "PerfectChannel()")),
     ],
 )
 def test_an_estimator_that_is_none_is_named_to_the_owner(code, says, begun, tmp_path):
@@ -501,19 +508,6 @@ def test_an_estimator_of_ones_own_by_files(secure, tmp_path):
         SiteApp(lambda _: X, noisy, str, SitePolicy(), secure)  # nobody would add its noise
 
 
-@pytest.mark.parametrize("text", ["[1]", "5", "PerfectChannel()"])
-def test_a_text_that_constructs_something_else_is_refused(text, tmp_path):
-    Study.begin(tmp_path, ROUNDS, list(PARTS))
-    study = Study(tmp_path)
-    study.next()
-    path = next(iter(study.awaited))
-    question = path.with_suffix(".question")
-    letter, _ = read_letter(question)
-    question.write_bytes(letter._replace(about={**letter.about, "estimator": text}).to_bytes())
-    with pytest.raises(ValueError, match=f"{re.escape(text)}' constructs no estimator"):
-        answered(path, PARTS[site_of(path)])
-
-
 @pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
 def test_a_site_that_is_lost_between_sums_is_in_none_of_them(tmp_path):
     Study.begin(tmp_path, Totals(), list(PARTS), known=[Totals])
@@ -665,13 +659,3 @@ def test_the_shape_of_an_array_is_a_list_of_whole_numbers(shape):
     whole = start + len(text).to_bytes(8, "little") + text + bytes(8)
     with pytest.raises(ValueError, match="it is not whole, or not what was written"):
         Letter.from_bytes(whole + hashlib.sha256(whole).digest())
-
-
-def test_questions_and_answers_are_counted(tmp_path):
-    fitted = by_files(tmp_path, ROUNDS, PARTS)
-    letters = sorted(path.name for path in tmp_path.glob("*.question"))
-    turns = 1 + 2 + 1  # moments, products, variances
-    names = itertools.product(range(1, turns + 1), PARTS)
-    assert letters == [f"{n:04}.{site}.question" for n, site in names]
-    log, here = fitted.communication_, HERE.communication_
-    assert (log.rounds, log.floats_up) == (here.rounds, here.floats_up)

@@ -100,13 +100,21 @@ def test_together_as_one_by_one(d, merge, dtype, estimator, by_themselves):
     assert {3, 4} <= set(by_themselves)
 
 
-@pytest.mark.parametrize(("sizes", "d"), [([1, 20, 3, 40, 20], 30), ([2, 8, 5], 900)])
-def test_sparse_rows_together_are_as_dense_ones(sizes, d, by_themselves):
+@pytest.mark.parametrize(
+    ("sizes", "d", "options"),
+    [
+        ([1, 20, 3, 40, 20], 30, {}),
+        ([2, 8, 5], 900, {}),
+        ([20, 3, 40, 20], 30, {"scale": True}),
+        ([20, 3, 40, 20], 30, {"partial_out": [1]}),
+    ],
+)
+def test_sparse_rows_together_are_as_dense_ones(sizes, d, options, by_themselves):
     X, labels = clients_of(sizes, d)
     X[np.random.default_rng(2).random(X.shape) < 0.5] = 0.0
-    few = FederatedPCA(3).fit(sp.csr_array(X), clients=labels)
+    few = FederatedPCA(3, **options).fit(sp.csr_array(X), clients=labels)
     assert set(by_themselves) == {i for i, size in enumerate(sizes) if size == 1}
-    assert_same(few, FederatedPCA(3).fit(X, clients=labels), 1e-12)
+    assert_same(few, FederatedPCA(3, **options).fit(X, clients=labels), 1e-12)
     X[0, 0] = np.inf
     with pytest.raises(ValueError, match=f"Client {labels[0]}: .*infinity"):
         few.fit(sp.csr_array(X), clients=labels)
@@ -159,15 +167,6 @@ def test_estimators_of_small_clients_are_whole(by_themselves):
         for row in X[:3]:
             estimator.partial_fit(row[None])
         assert estimator.n_samples_seen_ == len(rows) + 3
-
-
-@pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])
-def test_sparse_rows_are_adjusted_together(options, by_themselves):
-    X, labels = clients_of([20, 3, 40, 20], 30)
-    X[np.random.default_rng(2).random(X.shape) < 0.5] = 0.0
-    few = FederatedPCA(3, **options).fit(sp.csr_array(X), clients=labels)
-    assert not by_themselves
-    assert_same(few, FederatedPCA(3, **options).fit(X, clients=labels), 1e-12)
 
 
 @pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from golden_cases import made
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
@@ -242,25 +241,6 @@ def test_rounds_hold_without_the_liars():
     plain = pca.set_params(channel=None).fit(X, clients=sites)
     assert not hasattr(plain, "suspects_")
     assert not hasattr(plain, "evidence_")
-
-
-REFUSED = r"""
-FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0)) | mechanism adds noise to the messages.*RobustSum\(\) compares
-FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.0, trust="sum")) | trust='sum' hides the messages.*RobustSum\(\) compares
-FederatedPowerPCA(2, channel=RobustSum(), local_steps=3) | RobustSum\(\) needs local_steps=1.*got 3
-FederatedPowerPCA(2, channel=RobustSum(5)) | max_bad=5 must be fewer than half of the 9 clients
-FederatedSubspaceTracker(2, channel=RobustSum()) | RobustSum\(\) compares .* for FederatedPowerPCA
-VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | RobustSum\(\) compares .* for FederatedPowerPCA
-"""  # noqa: E501
-
-
-@pytest.mark.parametrize("row", REFUSED.strip().splitlines())
-def test_sums_that_hide_or_are_not_alike_refuse_it(row):
-    code, words = row.split(" | ")
-    X, sites = site_rows()
-    labels = {} if "Vertical" in code else {"clients": sites}
-    with pytest.raises(ValueError, match=words):
-        made(code).fit(X, **labels)
 
 
 def test_a_part_of_a_scatter_matrix_has_no_negative_eigenvalue_and_no_larger_trace():

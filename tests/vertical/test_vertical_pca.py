@@ -11,7 +11,7 @@ from helpers import sine
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from rounds_helpers import examples, seeds
+from rounds_helpers import assert_same, examples, seeds
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
@@ -63,28 +63,16 @@ def leading(X, r=1):
     return PCA(r, svd_solver="full").fit(X)
 
 
-def assert_same(model, other, tol=1e-8):
-    """Two fitted models agree: subspace, variances and mean."""
-    size = max(np.abs(other.mean_).max(), 1.0)
-    largest = max(other.singular_values_[0], 1.0)
-    assert sine(model.components_, other.components_) < tol
-    assert_allclose(model.singular_values_, other.singular_values_, rtol=tol, atol=tol * largest)
-    assert_allclose(model.mean_, other.mean_, rtol=0, atol=tol * size)
-    for name in "explained_variance_", "explained_variance_ratio_":
-        assert_allclose(getattr(model, name), getattr(other, name), rtol=tol, atol=tol)
-
-
 def assert_equals_pca(model, X, r=3, tol=1e-8):
+    """With the coordinates of rows, and rows from coordinates."""
+    rounds_helpers.assert_equals_pca(model, X, r, tol)
     pca = leading(X, r)
-    assert_same(model, pca, tol)
     Z, want = model.transform(X), pca.transform(X)
     signs = np.sign(np.sum(model.components_ * pca.components_, axis=1))
     size = max(np.abs(want).max(), np.abs(X).max())
     assert_allclose(Z * signs, want, rtol=0, atol=10 * tol * size)
     back = pca.inverse_transform(want)
     assert_allclose(model.inverse_transform(Z), back, rtol=0, atol=10 * tol * size)
-    assert model.n_components_ == pca.n_components_
-    assert model.n_samples_ == model.n_samples_seen_ == len(X)
 
 
 def assert_valid(model, X, tol=1e-10):

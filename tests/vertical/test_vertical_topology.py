@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial import Chebyshev
 from numpy.testing import assert_allclose, assert_array_equal
-from rounds_helpers import Recorder, examples, seeds
+from rounds_helpers import Recorder, assert_same, examples, seeds
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
-from test_vertical_pca import alike, assert_same, every_method, holds_a_column, rows, vertical
+from test_vertical_pca import alike, every_method, holds_a_column, rows, vertical
 
 from fedpca_sklearn import CommunicationLog, GaussianChannel, Graph, Ring, Topology, VFedPCA
 from fedpca_sklearn.communication._topology import (
