@@ -7,14 +7,16 @@ these and far below any error in the algebra.
 """
 
 import pickle
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import joblib
 import numpy as np
 import pytest
+import tracker_helpers
 from golden_cases import made
-from helpers import PAPER, leading, peak_bytes, random_basis, sine, with_holes
+from helpers import PAPER, leading, peak_bytes, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -29,14 +31,7 @@ from fedpca_sklearn.tracking._stmiss import fill
 
 nan, inf = np.nan, np.inf
 EPS = np.finfo(float).eps
-
-
-def planted(n, d=20, k=3, noise=0.0, seed=0, mean=0.0):
-    """Rows of a strong random k-dimensional subspace, and an orthonormal basis of it."""
-    rng = np.random.default_rng(seed)
-    V = random_basis(rng, k, d)
-    X = rng.standard_normal((n, k)) * np.linspace(4, 2, k) @ V
-    return X + noise * rng.standard_normal((n, d)) + mean, V
+planted = partial(tracker_helpers.planted, noise=0.0)
 
 
 def tracker(k, size="auto", f=0.0, **options):
