@@ -16,6 +16,7 @@ from golden_cases import made
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from site_helpers import assert_same
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -85,13 +86,6 @@ def by_files(folder, estimator, parts, policies=None, secure=None, **how):
     raise AssertionError("the study does not end")
 
 
-def assert_same(a, b, tol=1e-10):
-    size = b.singular_values_[0]
-    assert_allclose(a.singular_values_, b.singular_values_, rtol=0, atol=tol * size)
-    assert_allclose(a.components_, b.components_, rtol=0, atol=tol)
-    assert_allclose(a.mean_, b.mean_, rtol=0, atol=tol * max(1.0, np.abs(b.mean_).max()))
-
-
 def test_sparse_rows_and_weights_by_files(tmp_path):
     weights = np.random.default_rng(0).integers(1, 4, len(X))
     parts = {
@@ -99,7 +93,8 @@ def test_sparse_rows_and_weights_by_files(tmp_path):
         for site, rows in PARTS.items()
     }
     found = by_files(tmp_path, FederatedPCA(5), parts)
-    assert_same(found, FederatedPCA(5).fit(np.repeat(X, weights, axis=0)))
+    rows, labels = (np.repeat(one, weights, axis=0) for one in (X, LABELS))
+    assert_same(found, FederatedPCA(5).fit(rows, clients=labels))
 
 
 # -------------------------------------------------------------------- what goes wrong
