@@ -130,7 +130,7 @@ class Releases:
         (n, d), terms = X.shape, self.terms(X.shape[1])
         total = np.zeros(d)
         if terms.costs.mean is not None:
-            make = partial(self.mechanism._noisy, terms.clipped(X).sum(), terms.mean_std)
+            make = partial(self.mechanism.noisy_sum, terms.clipped(X), terms)
             total = self.release(who, "sum", terms, make, d)
         return {"sum": total, "count": np.array([float(n)])}
 

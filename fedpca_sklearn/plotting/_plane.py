@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from ..privacy import Mechanism, ScoreCounts, private_scores
+from ..privacy._scores import two_components
 from ._displays import AS_IT_IS, axes_of
 
 # Length of an arrow with its name, over that of the arrow.
@@ -20,15 +20,6 @@ def _in_legend(label: Any) -> str:
     """A label as a legend shows it, which leaves out what begins with an underscore."""
     text = str(label)
     return f" {text}" if text.startswith("_") else text
-
-
-def _two(estimator: Any, components: Sequence[int]) -> list[int]:
-    """Positions of two components of a fitted estimator."""
-    check_is_fitted(estimator)
-    most, found = len(estimator.components_), [int(i) for i in components]
-    if len(found) != 2 or not all(0 <= i < most for i in found):
-        raise ValueError(f"components must be two of 0 to {most - 1}, got {components!r}.")
-    return found
 
 
 def _axis_names(estimator: Any, components: Sequence[int]) -> list[str]:
@@ -127,7 +118,7 @@ class ScoresDisplay:
         display : object
             The display, drawn.
         """
-        at = _two(estimator, components)
+        at = two_components(estimator, components)
         scores = np.asarray(estimator.transform(X))[:, at]
         of_columns = cls._of_columns(estimator, at)
         display = cls(scores, *of_columns, labels=labels, axis_names=_axis_names(estimator, at))
@@ -244,7 +235,7 @@ class LoadingsDisplay:
         display : LoadingsDisplay
             The display, drawn.
         """
-        at = _two(estimator, components)
+        at = two_components(estimator, components)
         names = _axis_names(estimator, at)
         display = cls(_correlations(estimator, at), _names_of(estimator), axis_names=names)
         return display.plot(ax, kind=kind)

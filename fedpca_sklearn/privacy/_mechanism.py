@@ -405,7 +405,25 @@ class Mechanism(Strategy):
             row is replaced; ``math.inf`` where nothing is proven.
         """
 
-    @abstractmethod
+    def noisy_sum(self, rows: ClippedRows, terms: Terms, rng: np.random.Generator) -> np.ndarray:
+        """A client's sum of y, with its noise.
+
+        Parameters
+        ----------
+        rows : ClippedRows
+            Rows of the client, less the public centre and clipped.
+        terms : Terms
+            Bound of the rows, and the scale of the noise.
+        rng : Generator
+            Random numbers of the noise.
+
+        Returns
+        -------
+        noisy : ndarray of shape (d,)
+            The sum with noise of the scale ``terms.mean_std`` on each feature.
+        """
+        return self._noisy(rows.sum(), terms.mean_std, rng)
+
     def _sum_cost(self, std: float, n_features: int, n_shares: int) -> float:
         """What the noise on a sum of rows costs.
 
@@ -423,6 +441,7 @@ class Mechanism(Strategy):
         mu2 : float
             As `_noise_cost` returns it.
         """
+        return self._gaussian_cost(2, std, n_features, n_shares)
 
     def terms(self, X: Any, costs: Costs, n_shares: int = 1) -> Terms:
         """Bounds and noise for rows; looks at them only with ``row_norm="data"``.

@@ -105,9 +105,7 @@ def private_scores(
             "tell about the rows."
         )
     mechanism._validate_params()
-    at, most = [int(i) for i in components], len(estimator.components_)
-    if len(at) != 2 or not all(0 <= i < most for i in at):
-        raise ValueError(f"components must be two of 0 to {most - 1}, got {components!r}.")
+    at = two_components(estimator, components)
     scores = np.asarray(estimator.transform(X), dtype=np.float64)[:, at]
     noise, mu2 = DiscreteGaussian(), mechanism.budget() / mechanism.n_releases
     std = _SENSITIVITY / math.sqrt(noise.gaussian_part(mu2, _MOST_CELLS**2))
@@ -121,6 +119,15 @@ def private_scores(
     counts = counted(scores, (first, second))
     noisy = noise.noisy(counts, std, np.random.default_rng(seeds_of(random_state)))
     return ScoreCounts(noisy, (first, second), std, accounts.spent())
+
+
+def two_components(estimator: Any, components: Sequence[int]) -> list[int]:
+    """Positions of two components of a fitted estimator."""
+    check_is_fitted(estimator)
+    most, found = len(estimator.components_), [int(i) for i in components]
+    if len(found) != 2 or not all(0 <= i < most for i in found):
+        raise ValueError(f"components must be two of 0 to {most - 1}, got {components!r}.")
+    return found
 
 
 def counted(scores: np.ndarray, edges: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

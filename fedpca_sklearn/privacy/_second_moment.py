@@ -117,28 +117,6 @@ class SecondMomentMechanism(Mechanism):
         """
         return planned(self, n, d, n_components, spectrum)
 
-    def noisy_sum(self, rows: ClippedRows, terms: Terms, rng: np.random.Generator) -> np.ndarray:
-        """A client's sum of y, with its noise.
-
-        Parameters
-        ----------
-        rows : ClippedRows
-            Rows of the client, less the public centre and clipped.
-        terms : Terms
-            Bound of the rows, and the scale of the noise.
-        rng : Generator
-            Random numbers of the noise.
-
-        Returns
-        -------
-        noisy : ndarray of shape (d,)
-            The sum with noise of the scale ``terms.mean_std`` on each feature.
-        """
-        return self._noisy(rows.sum(), terms.mean_std, rng)
-
-    def _sum_cost(self, std, n_features, n_shares):
-        return self._gaussian_cost(2, std, n_features, n_shares)
-
     def noisy_columns(
         self, rows: ClippedRows, columns: slice, terms: Terms, rng: np.random.Generator
     ) -> np.ndarray:
@@ -668,28 +646,6 @@ class FedPowerNoise(Mechanism):
     _: KW_ONLY
     mean_share: float | None = 0.2
     noise: DiscreteGaussian | None = allowed(*NOISE, default=None)
-
-    def noisy_sum(self, total: np.ndarray, terms: Terms, rng: np.random.Generator) -> np.ndarray:
-        """A client's sum of y, with its noise.
-
-        Parameters
-        ----------
-        total : ndarray of shape (d,)
-            Sum of the client's clipped rows less the public centre.
-        terms : Terms
-            Bound of the rows, and the scale of the noise.
-        rng : Generator
-            Random numbers of the noise.
-
-        Returns
-        -------
-        noisy : ndarray of shape (d,)
-            The sum with noise of the scale ``terms.mean_std`` on each feature.
-        """
-        return self._noisy(total, terms.mean_std, rng)
-
-    def _sum_cost(self, std, n_features, n_shares):
-        return self._gaussian_cost(2, std, n_features, n_shares)
 
     def noisy_product(
         self, product: np.ndarray, terms: Terms, rng: np.random.Generator

@@ -45,7 +45,7 @@ class PrivateClient:
         rows = ClippedRows.of(check_rows(rows), terms.center, terms.row_norm)
         total = np.zeros(rows.n_features)
         if terms.costs.mean is not None:
-            total = mechanism.noisy_sum(rows.sum(), terms, np.random.default_rng([*seeds, 0]))
+            total = mechanism.noisy_sum(rows, terms, np.random.default_rng([*seeds, 0]))
         return cls(label, rows, mechanism, terms, seeds, total)
 
     @property

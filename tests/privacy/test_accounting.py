@@ -344,7 +344,7 @@ def test_an_attack_with_the_best_test_wins_what_is_promised_and_no_more(kind):
             return noisy, mechanism.noisy_sum(here, terms, rng)
         M = here.products(slice(0, d))
         inner, _ = mechanism.noisy_variances(M, np.trace(M), terms, rng)
-        return inner, mechanism.noisy_sum(here.sum(), terms, rng)
+        return inner, mechanism.noisy_sum(here, terms, rng)
 
     def statistic(M, total):
         s, t = terms.product_std, terms.mean_std
