@@ -20,18 +20,7 @@ from .._validation.checks import Interval, allowed, with_parameters
 from ..metrics import subspace_distance
 from ..streaming import StreamingPCA
 from ..summary import Subspace
-from ._learning import (
-    begin,
-    check_fitted,
-    checked_rows,
-    independent_copy,
-    limits_of,
-    model_now,
-    model_of,
-    take,
-    take_all,
-    unlike_of,
-)
+from . import _learning as learning
 
 
 @with_parameters
@@ -194,7 +183,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         if hasattr(fitted, "feature_names_in_"):
             monitor.feature_names_in_ = fitted.feature_names_in_
             del fitted.feature_names_in_  # rows are handed on without names
-        begin(monitor, fitted, model_of(monitor, fitted))
+        learning.begin(monitor, fitted, learning.model_of(monitor, fitted))
         return monitor
 
     @classmethod
@@ -252,7 +241,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         """
         given = {"clients": clients, "sample_weight": sample_weight, "times": times}
         with self._unchanged_on_error():
-            take_all(self, X, y, **given)
+            learning.take_all(self, X, y, **given)
         return self
 
     @available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), "partial_fit"))
@@ -286,7 +275,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         """
         given = {"clients": clients, "sample_weight": sample_weight, "times": times}
         with self._unchanged_on_error():
-            take(self, X, y, **given)
+            learning.take(self, X, y, **given)
         return self
 
     # ---------------------------------------------------------------- what it says of rows
@@ -306,9 +295,9 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
             for so many entries. A row with a number above 1 is an outlier. So is one whose squared
             distance as a whole is too large, which is measured beside them.
         """
-        model = model_now(self)
-        distances, size = model.distances(checked_rows(self, X))
-        limits = limits_of(self, model, size)
+        model = learning.model_now(self)
+        distances, size = model.distances(learning.checked_rows(self, X))
+        limits = learning.limits_of(self, model, size)
         with np.errstate(invalid="ignore"):
             return np.where(np.isinf(limits), 0.0, distances / limits)[:, :2]
 
@@ -325,8 +314,10 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         scores : ndarray of shape (n,)
             Logarithm of the p-value: 0 for the mean, below ``offset_`` for outliers.
         """
-        model = model_now(self)
-        return -unlike_of(self, model.surprises(*model.distances(checked_rows(self, X))))
+        model = learning.model_now(self)
+        return -learning.unlike_of(
+            self, model.surprises(*model.distances(learning.checked_rows(self, X)))
+        )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Score of rows less ``offset_``.
@@ -374,14 +365,14 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
             the row from the mean would lose without the entry (reconstruction-based contribution,
             Alcala and Qin 2009). NaN where the entry is missing. O(n d k^2).
         """
-        return model_now(self).deviations(checked_rows(self, X))
+        return learning.model_now(self).deviations(learning.checked_rows(self, X))
 
     # ---------------------------------------------------------------- limits
 
     @property
     def offset_(self) -> float:
         """Least score of a row that is not an outlier."""
-        check_fitted(self)
+        learning.check_fitted(self)
         return -self._limit.value
 
     @property
@@ -395,8 +386,8 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         return self._limit_of(1)
 
     def _limit_of(self, which: int) -> float:
-        model = model_now(self)
-        return float(limits_of(self, model, np.array([len(model.mean)]))[0, which])
+        model = learning.model_now(self)
+        return float(learning.limits_of(self, model, np.array([len(model.mean)]))[0, which])
 
     @property
     def drift_points_(self) -> np.ndarray:
@@ -423,7 +414,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         """Of a copy, whose estimator goes on without this one."""
         state = dict(super().__getstate__())
         if "estimator_" in state:
-            state["estimator_"] = independent_copy(state["estimator_"])
+            state["estimator_"] = learning.independent_copy(state["estimator_"])
         return state
 
     def __sklearn_tags__(self):
