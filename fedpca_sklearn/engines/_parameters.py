@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import joblib
 import numpy as np
 
 from .. import communication, federated, privacy, rounds, streaming, summary, tracking, vertical
@@ -127,7 +127,7 @@ _OF_THE_SERVER: dict[type, set[str]] = {
         *("half_life", "init__n_rows", "store_subspaces"),
     },
 }
-# Characters of the text of a value, beyond which a hash stands for it; of the parameters of a
+# Characters of the text of a value, beyond which its hash stands for it; of the parameters of a
 # question; and of a value, and parameters, that a refusal names.
 _LONGEST, _MOST = 120, 200
 _SHOWN, _NAMED = 40, 3
@@ -175,16 +175,26 @@ def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None
 
 def parameters_of(estimator: Any) -> dict[str, str]:
     """Text of each parameter, or its hash, also of what the estimator is made of, by name."""
-    found = {}
-    for name, value in estimator.get_params(deep=True).items():
-        if not set(name.split("__")) & _OF_A_PROCESS:
-            text = _text(value)
-            if len(text) > _LONGEST:
-                text = f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
-            found[name] = text
+    given = estimator.get_params(deep=True)
     if isinstance(estimator, federated.FederatedPCA):
-        found["directions of its merge"] = _text(estimator._directions_needed())
-    return found
+        given["directions of its merge"] = estimator._directions_needed()
+    own = {name: value for name, value in given.items() if not _OF_A_PROCESS & {*name.split("__")}}
+    return {name: _text(value) for name, value in own.items()}
+
+
+def _text(value: Any) -> str:
+    """A value as every process writes it: as it is constructed, or by its hash."""
+    if hasattr(value, "get_params"):  # whose parameters are listed by themselves
+        return f"{type(value).__name__}()"
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    try:
+        text = construction_of(value)
+    except ValueError:
+        text = ""
+    if 0 < len(text) <= _LONGEST:
+        return text
+    return f"{type(value).__name__} {joblib.hash(text or value)}"
 
 
 def _of_the_server(estimator: Any, secure: bool) -> set[str]:
@@ -217,35 +227,3 @@ def _read(parameters: Any) -> Mapping[str, str]:
 def _shortened(text: Any) -> str:
     """What a refusal shows of a name or a value."""
     return "nothing" if text is None else shown(str(text), _SHOWN)
-
-
-# -------------------------------------------------------------------- one text for one value
-
-
-def _text(value: Any, inside: bool = False) -> str:
-    """A value as every process writes it: without addresses, and arrays by their numbers."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return repr(value)
-    if isinstance(value, type) or callable(value):
-        return str(getattr(value, "__qualname__", type(value).__name__))
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        numbers = np.ascontiguousarray(value)
-        digest = hashlib.sha256(numbers.tobytes()).hexdigest()[:32]
-        return f"{numbers.dtype.str} {numbers.shape} {digest}"
-    if isinstance(value, Mapping):
-        return _made_of("", sorted((str(key), entry) for key, entry in value.items()))
-    if isinstance(value, Iterable):
-        return f"[{', '.join(_text(entry, True) for entry in value)}]"
-    if hasattr(value, "get_params"):  # whose parameters are listed by themselves
-        parameters = value.get_params(deep=False) if inside else {}
-    else:
-        fields = getattr(value, "__dict__", {})
-        parameters = {name: field for name, field in fields.items() if name[:1] != "_"}
-    kept = [(name, parameters[name]) for name in sorted(parameters) if name not in _OF_A_PROCESS]
-    return _made_of(type(value).__name__, kept)
-
-
-def _made_of(name: str, parts: Iterable[tuple[str, Any]]) -> str:
-    return f"{name}({', '.join(f'{key}={_text(part, True)}' for key, part in parts)})"

@@ -33,7 +33,7 @@ TruncatedDistributedPCA(3) | TruncatedDistributedPCA(3, local_threshold=0.8) |\
  local_threshold is 0.8, got 0.9
 FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.eye(2, 8)) |\
  FederatedSubspaceTracker(2, robust=False, batch_size=60, init=np.eye(2, 8, 1)) |\
- init is <f8 (2, 8)
+ init is [[0.0, 1.0
 """)
 
 
