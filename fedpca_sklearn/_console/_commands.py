@@ -374,7 +374,9 @@ def answer(options: Options) -> Report:
     for name in options.allow or ():
         if public_class(name) is None:
             raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")
-    _make_log(log, options.log is None)
+    if options.log is None:
+        os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
+    os.close(os.open(log, os.O_RDWR | os.O_CREAT, 0o600))  # which nobody else reads
     allowed = None if options.allow is None else tuple(map(public_class, options.allow))
     owner = None if options.mechanism is None else constructed(options.mechanism)
     rules = {name: getattr(options, name) for name in ("min_rows", "max_rounds", "ledger")}
@@ -405,16 +407,3 @@ def log_of(options: Options) -> str:
     places = "\n".join(os.path.realpath(path) for path in options.rows)
     digest = hashlib.sha256(os.fsencode(places)).hexdigest()[:16]
     return os.path.join(home, "fedpca", f"{digest}.log")
-
-
-def _make_log(path: str, with_folder: bool) -> None:
-    """Make the log, which nobody else reads, if there is none."""
-    try:
-        if with_folder:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except OSError as error:
-        raise ValueError(
-            f"the log {path} cannot be written ({error.strerror}): nothing is answered without "
-            "one, --log FILE says where it is."
-        ) from error

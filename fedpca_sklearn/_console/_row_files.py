@@ -125,12 +125,6 @@ class CsvRows(RowFile):
         if all(self._number(name) is not None for name in header):
             got = "numbers" if header else "nothing"
             raise ValueError(f"the first line must hold the names of the columns, got {got}.")
-        other = next((c for c in ";\t|," if c in header[0] and c != self._separator), None)
-        if len(header) == 1 and options.separator is None and other:
-            raise ValueError(
-                f"the first line holds one name, {header[0][:40]!r}, if {usual!r} separates names; "
-                f"see --separator{_DECIMAL if other == ';' else ''}."
-            )
 
     def _open(self) -> TextIO:
         return open(self.path, newline="", encoding="utf-8-sig")
@@ -171,7 +165,7 @@ class CsvRows(RowFile):
                 if len(cells) != self.n_columns:
                     raise ValueError(
                         f"row {row} has {len(cells)} cells, expected {self.n_columns} as in the "
-                        f"first line (line {line}{self._hint})."
+                        f"first line (line {line}; {_HOW})."
                     )
                 if row:  # below the names
                     rows.append((row, line, cells))
@@ -203,20 +197,13 @@ class CsvRows(RowFile):
         value = self._number(cell)
         if value is not None:
             return value
-        comma = self._decimal == "." and _NUMBER.fullmatch(cell.strip().replace(",", ".", 1))
         raise ValueError(
             f"column {self.names[column][:40]!r} must hold numbers, got {cell[:40]!r} in row {row} "
-            f"(line {line}{self._hint}{_DECIMAL if comma else ''})."
+            f"(line {line}; {_HOW})."
         )
 
-    @property
-    def _hint(self) -> str:
-        if self.n_columns > 1:
-            return ""
-        return f"; one column, if {self._separator!r} separates them; see --separator"
 
-
-_DECIMAL = "; --decimal , reads numbers with a decimal comma"
+_HOW = "--separator and --decimal say how numbers are written"
 
 
 def _with_point(text: str) -> str:

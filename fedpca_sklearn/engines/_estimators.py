@@ -399,15 +399,10 @@ def triangle_about(
     """
     d, n_rows = len(mean), max(1, round(count))
     if d > MAX_FEATURES:
-        others = (
-            "Without secure sums scale and partial_out take any number, and FederatedScaler finds "
-            "scales by which sites can divide their rows before a fit by secure sums."
-            if adjusts(estimator)
-            else "FederatedPowerPCA takes any number, and so does FederatedPCA with n_refinements "
-            "or tol."
-        )
         raise ValueError(
-            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. {others}"
+            f"secure sums of second moments take up to {MAX_FEATURES} features, got {d}. Rounds of "
+            "products, of FederatedPowerPCA or n_refinements, take any number, of columns as they "
+            "are or divided by the scales that FederatedScaler finds."
         )
     shapes = {"products": (d * (d + 1) // 2,), "rest": (d,), "count": (1,)}
     kind, *arguments = asked or ("second_moments", mean)

@@ -341,15 +341,14 @@ TEXT = {
     "rows.csv": [b"a,b\n1,\x002\n", b"PK\x03\x04\n1,2,3\n"],
     LONG: [b"a," * 1000 + b"b\n" + b"1," * 1000 + b"1\n", b"a,b\n" + b'"1\n",' * 1000],
     "column 'b' must hold numbers": [b"a,b\n1," + b"1" * 900 + b"x\n"],
-    "first line holds one name, 'age;height;weight;pulse', if ',' separates names; "
-    "see --separator; --decimal , reads numbers with a decimal comma": [with_comma(";").encode()],
-    "(line 2; --decimal , reads": [with_comma(";").encode(), "--separator", ";"],
-    "see --separator": [b"a;b\n1;2\n", "--columns", "a"],
+    "expected 1 as in the first line (line 2; --separator and": [with_comma(";").encode()],
+    "(line 2; --separator and --decimal say": [with_comma(";").encode(), "--separator", ";"],
+    "it has no column 'a'; it has 'a;b'": [b"a;b\n1;2\n", "--columns", "a"],
     "--separator": [b"a;b\n1;2\n", "--separator", "tab"],
-    "row 1 has 2 cells, expected 1 as in the first line (line 2; one column, if": [
+    "row 1 has 2 cells, expected 1 as in the first line (line 2; --separator": [
         *(b"a;b\n1,5\n", "--separator", ",")
     ],
-    "column 'b' must hold numbers, got | in row 3 (line 4)": [
+    "column 'b' must hold numbers, got | in row 3 (line 4;": [
         b"a;b\n1,5;2\n;3\n1;1 234,5\n",
         *(
             f"a;b\n1,5;2\n;3\n1;{cell}\n".encode()
@@ -357,7 +356,7 @@ TEXT = {
         ),
         *("--decimal", ",", "--drop-missing", "--min-rows", "2"),
     ],
-    "rows.csv: column 'größe' must hold numbers, got | in row 2 (line 4)": [
+    "rows.csv: column 'größe' must hold numbers, got | in row 2 (line 4;": [
         f"a_b,größe\n1,2\n\n1,{cell}\n".encode()  # numbers of Python
         for cell in ("1_000", "1_0.5e1_0", "\u0661\u0662", "\uff11", "1e\u0663", "\u09e7.5")
     ],
