@@ -228,16 +228,16 @@ def show(options: Options) -> Report:
         # the file's is that of before a cut
         bound = min(model.error_bound, summary.model.error_bound)
         model = model._replace(error_bound=bound)
-    told = fitted.subspace_._replace(model=model)
-    names = _names_of(fitted, told)
+    stated = fitted.subspace_._replace(model=model)
+    names = _names_of(fitted, stated)
     if options.plot is not None:
         with written(options.plot) as path:
             _draw(options, path, fitted, names)
-    found = {"file": options.model, **facts(told)}
+    found = {"file": options.model, **facts(stated)}
     of_variance = ("explained_variance" + what for what in ("", "_ratio", "_interval"))
     found["model"] |= {"names": names, "loadings": fitted.components_}
     found["model"] |= {name: getattr(fitted, f"{name}_") for name in of_variance}
-    return Report("\n".join(_lines(options, told, fitted, names)), found)
+    return Report("\n".join(_lines(options, stated, fitted, names)), found)
 
 
 def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
@@ -247,16 +247,16 @@ def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
     return [str(name) for j, name in enumerate(names) if j not in confounders]
 
 
-def _lines(options: Options, told: Subspace, fitted: FederatedPCA, names: list[str]) -> list[str]:
+def _lines(options: Options, stated: Subspace, fitted: FederatedPCA, names: list[str]) -> list[str]:
     """A summary, and under each component its largest loadings."""
     k, ratios = fitted.n_components_, fitted.explained_variance_ratio_
-    how = adjusted_how(fitted.scale, confounder_names(told))
+    how = adjusted_how(fitted.scale, confounder_names(stated))
     about = {
         "explained": shares(ratios),
         "model": f"{k} components" + (f", {how}" if how else ""),
-        "error": _error_of(told, fitted.subspace_error_bound_),
+        "error": _error_of(stated, fitted.subspace_error_bound_),
     }
-    lines = [shown(options.model), described(told, **about)]
+    lines = [shown(options.model), described(stated, **about)]
     cumulative = np.cumsum(ratios)
     for i, v in enumerate(fitted.components_[:_MOST_LISTED]):
         lines.append(
@@ -271,11 +271,11 @@ def _lines(options: Options, told: Subspace, fitted: FederatedPCA, names: list[s
     return lines
 
 
-def _error_of(told: Subspace, computed: float) -> str:
+def _error_of(stated: Subspace, computed: float) -> str:
     """What is known of the angle to the components of all rows: computed, or as the file states."""
-    if told.privacy is not None:
+    if stated.privacy is not None:
         return "not known, as the summary has the noise of a mechanism"
-    bound = math.inf if told.model is None else told.model.error_bound
+    bound = math.inf if stated.model is None else stated.model.error_bound
     if bound >= 1:
         return "not known, as directions were cut; rounds of refine make it smaller"
     who = ", as the file states" if bound < computed else ""
