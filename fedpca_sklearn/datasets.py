@@ -420,11 +420,10 @@ def make_subspace_stream(
         raise ValueError(f"change_points must be None with model={model!r}.")
     default = [n // 2] if model == "piecewise" else []
     changes = np.asarray(default if change_points is None else change_points)
-    if changes.ndim != 1 or (changes.size and changes.dtype.kind not in "iu"):
-        raise ValueError(f"change_points must be a list of integers, got {change_points!r}.")
-    if np.any(np.diff(changes, prepend=-1, append=n) <= 0):
+    integers = changes.ndim == 1 and (not changes.size or changes.dtype.kind in "iu")
+    if not integers or np.any(np.diff(changes, prepend=-1, append=n) <= 0):
         raise ValueError(
-            f"change_points must increase and lie between 0 and {n}, got {change_points!r}."
+            f"change_points must increase, integers from 0 to {n - 1}, got {change_points!r}."
         )
     delta = check_number("delta", _DELTAS[model] if delta is None else delta)
     variances = np.ones(k) if variances is None else float_array("variances", variances, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import expit, logit
 
-from ._validation.checks import is_integer, is_real
+from ._validation.checks import check_integer, is_real
 from .summary import Subspace
 from .summary._merging import check_subspaces
 from .summary._provenance import check_each_site_once
@@ -287,12 +287,7 @@ def jackknife_intervals(
     if not (is_real(confidence) and 0 < confidence < 1):
         raise ValueError(f"confidence must be in (0, 1), got {confidence!r}.")
     parts = _Parts(*_checked(subspaces))
-    if not is_integer(n_components) or not 1 <= n_components <= parts.order:
-        raise ValueError(
-            f"n_components must be an integer from 1 to {parts.order}, the number of directions, "
-            f"got {n_components!r}."
-        )
-    k = int(n_components)
+    k = check_integer("n_components", n_components, 1, parts.order)
     values, V, total = parts.decomposed()
     if not values[k - 1] > parts.order * np.finfo(float).eps * values[0]:
         raise ValueError(

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -298,10 +297,6 @@ class Accounts:
         return spent.counted_in(self.where)
 
 
-# Client and charge, where a line that was cut off still holds both.
-_CUT = re.compile(rb'\{"label": ("(?:[^"\\]|\\.)*"), "mu2": ("inf"|[-+.0-9e]+), ')
-
-
 class _Known(NamedTuple):
     """What was read of a ledger: end position, last line and its chain, and totals."""
 
@@ -340,9 +335,9 @@ class PrivacyLedger:
     ValueError: a line that does not continue the chain, and a file that has become shorter than
     this object, or the pickle that it came from, has seen it.
 
-    A line that a crash has cut off counts as spent if it says of whom and how much. If it does not,
-    the ledger refuses every release until that part of a line is deleted by hand. That is safe as
-    long as the disk keeps what it has flushed: the noise is drawn afterwards.
+    Where a crash has cut a line off, the ledger refuses every release until that part of a line is
+    deleted by hand. That is safe as long as the disk keeps what it has flushed: the noise is drawn
+    afterwards.
 
     Not detected: a file that was shortened, replaced or made anew, unless an object that has read
     more of it asks; and a chain that was computed anew. Whoever may write the file is trusted.
@@ -475,30 +470,14 @@ class PrivacyLedger:
             known = followed(stream, known, _with_entry, self._error)
             stream.seek(known.size)
             cut = stream.read(size - known.size)
-        # what a crash has cut off, and only that, is not yet part of what is known
-        if cut:
-            known = self._closed(file, known, cut)
+        if cut:  # by a crash, before anything was released
+            raise self._error(
+                f"ends in a line that is cut off, of which {cut[:60]!r} is left; delete what is "
+                f"beyond byte {known.size}"
+            )
         os.lseek(file, known.size, os.SEEK_SET)
         self._known, self._unread = known, None
         return known
-
-    def _closed(self, file: int, known: _Known, cut: bytes) -> _Known:
-        """Count a line that a crash has cut off as spent, and replace it by a whole one."""
-        try:
-            found = _CUT.match(cut)
-            if found is None:
-                raise ValueError("no name")
-            name, mu2 = _checked(json.loads(found[1]), json.loads(found[2]))
-        except (TypeError, ValueError):
-            raise self._error(
-                f"ends in a line that is cut off, of which {cut[:60]!r} is left, and does not say "
-                f"whom it charges; delete what is beyond byte {known.size}"
-            ) from None
-        line = _line(known, name, None, mu2)
-        os.lseek(file, known.size, os.SEEK_SET)
-        os.ftruncate(file, known.size)
-        append_flushed(file, line, known.size, self.path)
-        return _after(known, line, name, mu2)
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"The ledger {self.path} {what}: no release is charged to it.")
@@ -511,24 +490,17 @@ def _after(known: _Known, line: bytes, name: str, mu2: float) -> _Known:
     return _Known(size, line, chain_of(line, known.chain), number, known.totals)
 
 
-def _line(
-    known: _Known, name: str, mechanism: Any, mu2: float, release: str | None = None
-) -> bytes:
-    """A line of the file; without a mechanism, one in place of a line that was cut off."""
+def _line(known: _Known, name: str, mechanism: Any, mu2: float, release: str | None) -> bytes:
+    """A line of the file."""
     entry = {
         "label": name,
         "mu2": "inf" if math.isinf(mu2) else mu2,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "mechanism": None,
+        "mechanism": type(mechanism).__name__,
+        "epsilon": "inf" if math.isinf(mechanism.epsilon) else float(mechanism.epsilon),
+        "delta": float(mechanism.delta),
+        "share": 1 / mechanism.n_releases,
     }
-    if mechanism is not None:
-        infinite = math.isinf(mechanism.epsilon)
-        entry |= {
-            "mechanism": type(mechanism).__name__,
-            "epsilon": "inf" if infinite else float(mechanism.epsilon),
-            "delta": float(mechanism.delta),
-            "share": 1 / mechanism.n_releases,
-        }
     if release is not None:
         entry["release"] = release
     return chained({**entry, "id": known.n_lines + 1}, known.chain)
@@ -536,13 +508,9 @@ def _line(
 
 def _with_entry(known: _Known, line: bytes, entry: Any) -> _Known:
     """What is known after one more line that continues the chain."""
-    return _after(known, line, *_checked(entry["label"], entry["mu2"]))
-
-
-def _checked(name: Any, mu2: Any) -> tuple[str, float]:
+    name, mu2 = entry["label"], float(entry["mu2"])
     if account_name(name) != name:
         raise ValueError(f"label must be a text without spaces around it, got {name!r}")
-    mu2 = float(mu2)
     if not mu2 >= 0:
         raise ValueError(f"mu2 must be at least 0, got {mu2!r}")
-    return name, mu2
+    return _after(known, line, name, mu2)
