@@ -271,10 +271,8 @@ def partition_clients(
     array([0, 1, 0, 1])
     """
     y = np.asarray(y)
-    if y.ndim != 1:
-        raise ValueError(f"y must be 1-D, got shape {y.shape}.")
-    if not len(y):
-        raise ValueError("y must hold at least one label, got none.")
+    if y.ndim != 1 or not len(y):
+        raise ValueError(f"y must be 1-D, of at least one label, got shape {y.shape}.")
     if y.dtype.kind == "f" and np.isnan(y).any():
         raise ValueError("y must be labels without missing values, got NaN.")
     n = len(y)

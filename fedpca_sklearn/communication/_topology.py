@@ -189,10 +189,8 @@ def as_topology(topology: Any) -> Topology | None:
 def neighbours_of(topology: Topology, n: int) -> np.ndarray:
     """Symmetric bool matrix of the neighbours of n clients in a topology, checked."""
     A = np.asarray(topology.neighbours(n))
-    if A.shape != (n, n):
-        raise ValueError(f"{_expected(n)}, got shape {A.shape}.")
-    if not np.isin(A, (0, 1)).all() or (A != A.T).any():
-        raise ValueError(f"{_expected(n)}, got {topology!r}.")
+    if A.shape != (n, n) or not np.isin(A, (0, 1)).all() or (A != A.T).any():
+        raise ValueError(f"{_expected(n)}, got shape {A.shape} of {topology!r}.")
     A = A.astype(bool)
     A[np.diag_indices(n)] = False
     if not np.isfinite(distances(A)).all():

@@ -372,7 +372,7 @@ def test_secure_sums_refine_random_directions_as_one_process_does():
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("FederatedPCA(3)", "up to 20 features, got 60. FederatedPowerPCA takes any"),
+        ("FederatedPCA(3)", "up to 20 features, got 60. Rounds of products, of FederatedPowerPCA"),
         ("FederatedPCA(0.5, n_refinements=1)", "n_components must be an integer to refine .* got"),
         ("FederatedPCA(2, scale=True, n_refinements=1)", "take up to 20 feat.*FederatedScaler"),
         ("DistributedPCA(2, scale=True)", "take up to 20 features, got 60.*FederatedScaler"),
