@@ -63,12 +63,6 @@ class CommunicationLog:
     floats_pooled: int = field(default=0, compare=False)
     totals: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self):
-        if not self.totals:
-            rounds, self.table = self.table, []
-            for row in rounds:
-                self._add(row)
-
     def copy(self) -> CommunicationLog:
         """Return an independent copy of the log.
 

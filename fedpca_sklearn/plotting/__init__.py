@@ -1,8 +1,15 @@
 """Displays: matplotlib pictures of fitted estimators and streams. Drawing imports matplotlib."""
 
-from ._displays import ControlChartDisplay, RankDisplay, ScreeDisplay, SubspaceErrorDisplay
+from ._displays import (
+    CommunicationDisplay,
+    ControlChartDisplay,
+    RankDisplay,
+    RefinementDisplay,
+    ScreeDisplay,
+    SubspaceErrorDisplay,
+    SuspectsDisplay,
+)
 from ._plane import BiplotDisplay, LoadingsDisplay, PrivateScoresDisplay, ScoresDisplay
-from ._sites import CommunicationDisplay, RefinementDisplay, SuspectsDisplay
 
 __all__ = [
     "BiplotDisplay",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -14,12 +15,6 @@ from ._displays import AS_IT_IS, axes_of
 
 # Length of an arrow with its name, over that of the arrow.
 _ROOM = 1.1
-
-
-def _in_legend(label: Any) -> str:
-    """A label as a legend shows it, which leaves out what begins with an underscore."""
-    text = str(label)
-    return f" {text}" if text.startswith("_") else text
 
 
 def _axis_names(estimator: Any, components: Sequence[int]) -> list[str]:
@@ -152,7 +147,8 @@ class ScoresDisplay:
             values, of_row = np.unique(labels.astype(str), return_inverse=True)
         style = {"s": 12, "alpha": 0.7, **kwargs}
         self.collections_ = [
-            ax.scatter(*Z[of_row == i].T, label=_in_legend(label), **style)
+            # a legend leaves out what begins with an underscore
+            ax.scatter(*Z[of_row == i].T, label=re.sub("^_", " _", str(label)), **style)
             for i, label in enumerate(values)
         ]
         ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])

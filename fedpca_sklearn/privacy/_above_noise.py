@@ -26,7 +26,7 @@ _SAME = 2 / 3
 _EVIDENT = 2.0
 # Noise of a mean, in units of the other noise, below which it is left as it is; and length of a
 # mean, in that of its noise, below which its direction says little.
-_ROUNDING, _FAR = 1e-6, 1.5
+_ROUNDING, FAR = 1e-6, 1.5
 # Draws of the noise, and multiplications that all of them may take.
 _DRAWS, _LARGEST = 20, 1e10
 
@@ -145,11 +145,6 @@ def fluctuating(edge: float, d: int, quantile: float = 1.0) -> float:
     quantiles are 1 at 95 % and 1.3 at 97 %.
     """
     return edge * (1 + quantile * d ** (-2 / 3) / 2)
-
-
-def is_far(length: float, std: float, d: int) -> bool:
-    """Whether a mean is so much longer than its noise that this can be taken off its row."""
-    return 0 < _FAR * std * math.sqrt(d) <= length
 
 
 def without_noise_of_mean(

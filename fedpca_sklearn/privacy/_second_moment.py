@@ -15,7 +15,7 @@ from .._kernels.sizes import SMALL_DIMENSION, rows_of_update, slices_of
 from .._validation.checks import AT_LEAST_ONE, allowed, with_parameters
 from ..summary import Subspace
 from ..summary._updating import updated_by_block
-from ._above_noise import PrivacyPlan, is_far, planned, without_noise_of_mean
+from ._above_noise import FAR, PrivacyPlan, planned, without_noise_of_mean
 from ._gaussian import DiscreteGaussian
 from ._mechanism import NOISE, Mechanism, Terms
 from ._rows import ClippedRows
@@ -172,7 +172,7 @@ class SecondMomentMechanism(Mechanism):
         if self.searches or not self._SYMMETRIC:
             return 0.0
         std = min(t / n, row_norm / math.sqrt(d))  # longer means are shortened to row_norm
-        return std if is_far(length, std, d) else 0.0
+        return std if 0 < FAR * std * math.sqrt(d) <= length else 0.0
 
     def summary(
         self,

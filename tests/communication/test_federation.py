@@ -39,7 +39,7 @@ def test_rounds_are_rows_and_totals_are_their_sums():
     ]
     want = "CommunicationLog(rounds=3, floats_up=7, floats_down=8, bytes_up=70, bytes_down=80)"
     assert repr(log) == want
-    assert log == CommunicationLog(list(log.table))
+    assert log == log.copy()
     assert log != CommunicationLog(log.table[:2])
 
 
