@@ -112,6 +112,9 @@ evaluate_stream(StreamingPCA(2), eye(9), batch_size="all") | batch_size must be 
 evaluate_stream({}, eye(9)); evaluate_stream(PCA(2), eye(9)) | estimator must have partial_fit, got
 evaluate_stream(GROUSE(3), full((9, 4), nan)) | X contains NaN | give X_full
 evaluate_stream(GROUSE(3), eye(9), eye(9)[:2]) | X_full must have the shape of X, (9, 9)
+on_device(rows, "cuda") | xp must be a library of arrays such as torch or cupy, got 'cuda'
+on_device(rows, np, batch_size=0) | batch_size must be an integer of at least 1, got 0
+on_device(rows, np, batch_size=2.5) | batch_size must be an integer of at least 1, got 2.5
 iter_batches(rows); iter_batches(frame); iter_batches(3); iter_batches("rows.parquet");\
  iter_batches({1, 2}); iter_batches({"a": rows}); iter_batches(rows.tolist()) | hold batches of rows
 next(iter_batches([rows], batch_size=0)) | batch_size must be an integer of at least 1, got 0

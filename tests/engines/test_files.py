@@ -194,6 +194,15 @@ def test_nobody_else_reads_the_state_of_a_site(begun, tmp_path):
         answered(begun, PARTS["east"])
 
 
+NO_ESTIMATORS = {
+    "GROUSE(2)": "estimator must be one of",
+    "VerticalFederatedPCA(2, method=5)": "The 'method' parameter of Vertical",
+    "VerticalFederatedPCA(method='x')": "The 'method' parameter of Vertical",
+    "FederatedSubspaceTracker(2, n_iter=[])": "The 'n_iter' parameter of Fed",
+    **dict.fromkeys(("[1]", "5", "PerfectChannel()"), "' constructs no estimator"),
+}
+
+
 @pytest.mark.parametrize(
     ("about", "says"),
     [
@@ -206,6 +215,7 @@ def test_nobody_else_reads_the_state_of_a_site(begun, tmp_path):
         ({"number": "2"}, "a question states 'number', this one does not"),
         ({"node": True}, "a question states 'node', this one does not"),
         ({"site": "../east"}, None),
+        *(({"run": 5, "estimator": code}, says) for code, says in NO_ESTIMATORS.items()),
     ],
 )
 def test_a_site_refuses_forged_questions(about, says, begun, tmp_path):
@@ -293,24 +303,6 @@ def test_a_coordinator_does_not_say_of_how_many_sites_noise_is_a_share(tmp_path)
         asked.write_bytes(letter._replace(about={**letter.about, "secure": secure}).to_bytes())
         with nullcontext() if says is None else pytest.raises(ValueError, match=says):
             assert not answered(asked, PARTS["east"], policy=policy, secure=kept)
-
-
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        ("GROUSE(2)", "estimator must be one of"),
-        ("VerticalFederatedPCA(2, method=5)", "The 'method' parameter of Vertical"),
-        ("VerticalFederatedPCA(method='x')", "The 'method' parameter of Vertical"),
-        ("FederatedSubspaceTracker(2, n_iter=[])", "The 'n_iter' parameter of Fed"),
-        *((text, "' constructs no estimator") for text in ("[1]", "5", "PerfectChannel()")),
-    ],
-)
-def test_an_estimator_that_is_none_is_named_to_the_owner(code, says, begun, tmp_path):
-    letter, _ = read_letter(begun)
-    about = {**letter.about, "run": 5, "estimator": code}
-    begun.write_bytes(letter._replace(about=about).to_bytes())
-    with pytest.raises(ValueError, match=says):
-        answered(begun, PARTS["east"])
 
 
 def test_a_site_answers_about_the_same_rows_and_what_its_owner_allows(begun, tmp_path):

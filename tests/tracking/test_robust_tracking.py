@@ -359,37 +359,27 @@ NEAR_A_HALF = pytest.mark.filterwarnings("ignore:More than a third of the first"
 
 @NEAR_A_HALF
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"contrast": 20.0}, {"contrast": 35.0, "noise": 6.0}],
-    ids=["", "faint", "noisy"],
+    ("kind", "options", "share"),
+    [
+        ("still", {}, 0.95),
+        ("still", {"contrast": 20.0}, 0.95),
+        ("still", {"contrast": 35.0, "noise": 6.0}, 0.95),
+        # leaves that wave, of which three components are too few of five
+        *(("waving", {"seed": seed}, 1.0) for seed in (2, 3, 4)),
+        ("drift", {"n": TRAIN + 140}, 0.9),  # but for entries that few rows show
+    ],
 )
-def test_an_object_in_all_frames_that_lingers_is_found_over_a_still_scene(options):
-    """As well as by the median of the frames, with the best of thresholds that no film tells."""
-    film = film_of_benchmarks("still", "lingering", **options)
-    X, true = film.X[film.n_train :], film.mask[film.n_train :]
-    from_median = np.abs(X - np.median(X, axis=0))
-    best = max(overlap(from_median > level, true) for level in range(6, 30, 2))
-    assert overlap(RobustSubspaceTracker(3).fit(X).decompose(X)[1] != 0, true) >= 0.95 * best
-
-
-@NEAR_A_HALF
-@pytest.mark.parametrize("seed", [2, 3, 4])
-def test_an_object_that_lingers_is_found_before_leaves_that_wave(seed):
-    """Better than by the median with the best threshold: three components are too few of five."""
-    film = film_of_benchmarks("waving", "lingering", seed=seed)
-    X, true = film.X[film.n_train :], film.mask[film.n_train :]
-    from_median = np.abs(X - np.median(X, axis=0))
-    best = max(overlap(from_median > level, true) for level in range(6, 50, 2))
-    assert overlap(RobustSubspaceTracker(3).fit(X).decompose(X)[1] != 0, true) > best
-
-
-@NEAR_A_HALF
-def test_an_object_that_lingers_is_found_in_a_light_that_changes():
-    """As well as by the light and the scene themselves, but for entries that few rows show."""
-    X, true, behind = make_film("drift", "lingering", n=TRAIN + 140)
-    X, true, rest = X[TRAIN:], true[TRAIN:], np.abs(X - behind)[TRAIN:]
-    best = max(overlap(rest > level, true) for level in range(6, 30, 2))
-    assert overlap(RobustSubspaceTracker(3).fit(X).decompose(X)[1] != 0, true) >= 0.9 * best
+def test_an_object_that_lingers_is_found_as_by_the_best_of_thresholds(kind, options, share):
+    """That no film tells, from the median of frames or the scene itself in a light that changes."""
+    if kind == "drift":
+        X, true, behind = (one[TRAIN:] for one in make_film(kind, "lingering", **options))
+    else:
+        film = film_of_benchmarks(kind, "lingering", **options)
+        X, true = film.X[film.n_train :], film.mask[film.n_train :]
+        behind = np.median(X, axis=0)
+    rest = np.abs(X - behind)
+    best = max(overlap(rest > level, true) for level in range(6, 50, 2))
+    assert overlap(RobustSubspaceTracker(3).fit(X).decompose(X)[1] != 0, true) >= share * best
 
 
 @pytest.mark.parametrize("kind", ["still", "waving", "drift"])
@@ -402,16 +392,28 @@ def test_it_is_told_where_features_are_outlying_nearly_as_often_as_not(kind):
     RobustSubspaceTracker(8).fit(film.X[: film.n_train])  # clean frames, components too many
 
 
-@pytest.mark.parametrize("absorb_after", [40, 80, None])
-def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
+def share_of_what_stays(absorb_after, away=slice(0)):
+    """Found of it in each row; in rows ``away`` it is not there."""
     X, mask, _ = make_film("still", "stopping", n=300)
+    X[away] -= CONTRAST * mask[away]
     support = OutlierSupport(absorb_after=absorb_after)
     model = RobustSubspaceTracker(**OPTIONS, support_threshold=support).fit(X[:TRAIN])
-    share = model.partial_fit(X[TRAIN:]).outlier_mask_[:, mask[200]].mean(axis=1)
+    return model.partial_fit(X[TRAIN:]).outlier_mask_[:, mask[200]].mean(axis=1)
+
+
+@pytest.mark.parametrize("absorb_after", [40, 80, None])
+def test_what_stays_is_learnt_after_as_many_rows_as_are_said(absorb_after):
+    share = share_of_what_stays(absorb_after)
     # counted by batches of 40, from the first in which it fills most of a column
     assert share[20:absorb_after].min() > 0.9
     if absorb_after is not None:
         assert share[absorb_after + 80 :].max() < 0.05
+
+
+def test_what_has_left_and_comes_back_is_counted_anew():
+    share = share_of_what_stays(80, slice(TRAIN + 80, TRAIN + 120))  # the third of five batches
+    assert share[80:120].max() < 0.05
+    assert share[120:].min() > 0.9
 
 
 def test_thresholds_fall_at_once_with_the_noise():
@@ -420,17 +422,6 @@ def test_thresholds_fall_at_once_with_the_noise():
     assert_allclose(blended(before, 0.5**2 * n, n, 0.0, 0.5), 3.0)
     average = 6 * np.sqrt((200 + 0.8**2 * 40) / 240)
     assert_allclose(blended(before, 0.8**2 * n, n, 0.0, 0.8), average)
-
-
-def test_what_has_left_and_comes_back_is_counted_anew():
-    X, mask, _ = make_film("still", "stopping", n=300)
-    away = slice(TRAIN + 80, TRAIN + 120)  # the third of five batches
-    X[away] -= CONTRAST * mask[away]
-    support = OutlierSupport(absorb_after=80)
-    model = RobustSubspaceTracker(**OPTIONS, support_threshold=support).fit(X[:TRAIN])
-    share = model.partial_fit(X[TRAIN:]).outlier_mask_[:, mask[200]].mean(axis=1)
-    assert share[80:120].max() < 0.05
-    assert share[120:].min() > 0.9
 
 
 # ------------------------------------------------------------------------------ warnings
