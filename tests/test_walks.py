@@ -41,13 +41,13 @@ TruncatedDistributedPCA(3) | fit | 22 | 297
 OnlineDistributedPCA(3) | fit | 23 | 516
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 418
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 941
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5314
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5297
 FederatedScaler() | fit | 10 | 76
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 113
-SubspaceTracker(3) | fit | 17 | 773
-SubspaceTracker(3) | partial_fit | 17 | 430
-RobustSubspaceTracker(3) | fit | 19 | 1981
+SubspaceTracker(3) | fit | 17 | 744
+SubspaceTracker(3) | partial_fit | 17 | 415
+RobustSubspaceTracker(3) | fit | 19 | 1938
 AlternatingProjections(3) | fit | 12 | 103
 GROUSE(3, random_state=0) | fit | 17 | 1212
 OjaPCA(3, random_state=0) | fit | 17 | 543

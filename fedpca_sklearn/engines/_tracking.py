@@ -448,7 +448,7 @@ def _(
     estimator.__dict__[LEARNT] = Learnt(stream, {})
     if estimator.store_subspaces:
         estimator.subspaces_ = list(getattr(estimator, "subspaces_", []))
-    estimator._store(state.basis)
+        estimator._store(state.basis)
     estimator._show_subspace(state, stream.n_rows, stream.dtype)
     estimator.support_threshold_ = np.array(state.threshold)
     return estimator

@@ -19,6 +19,7 @@ from ._outliers import (
     LEAST,
     MEDIAN,
     QUARTILE,
+    OutlierSupport,
     decompose,
     deviations,
     fits,
@@ -328,13 +329,12 @@ class RobustSubspaceTracker(STMissTracker):
             mask, threshold = np.zeros(Y.shape, dtype=bool), np.zeros(d)
             return Y, replace(state, outliers=mask, threshold=threshold)
         full = len(Y) >= self._block_rows(d, not state.summary.n_samples)
-        Z, before = Y - state.mean, known_thresholds(state.threshold)
-        mask, threshold = self._find(state, Z, before, full)
+        Z, before, support = Y - state.mean, known_thresholds(state.threshold), self._support
+        mask, threshold = self._find(state, Z, support, before, full)
         threshold = or_before(threshold, before)
         mostly, outlying = mostly_outliers(mask, Z), state.outlying
         outlying = np.zeros(d) if outlying is None else outlying
-        absorb_after = self._support.absorb_after
-        absorbed = outlying >= (np.inf if absorb_after is None else absorb_after)
+        absorbed = outlying >= (support.absorb_after or np.inf)
         mask[:, absorbed] = False
         outlying = np.where(mostly, outlying + len(Z), 0.0)
         left_out = mask | (mostly & ~absorbed)
@@ -344,10 +344,15 @@ class RobustSubspaceTracker(STMissTracker):
         return Y, replace(state, outliers=mask, threshold=threshold, outlying=outlying)
 
     def _find(
-        self, state: State, Z: np.ndarray, columns: np.ndarray | None, full: bool
+        self,
+        state: State,
+        Z: np.ndarray,
+        support: OutlierSupport,
+        columns: np.ndarray | None,
+        full: bool,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Outliers of a batch or of rows that wait, and the thresholds of columns after them."""
-        V, support = state.basis, self._support
+        V = state.basis
         if support.threshold != "auto":
             mask, columns = support._outliers(Z, V)
         elif columns is None:

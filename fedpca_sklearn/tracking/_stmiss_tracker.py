@@ -180,7 +180,8 @@ class STMissTracker(BlockTransformer):
         filled, updates = self._fill(state, Y), True
         if self.detect_changes and len(state.basis) and filled.counts.any():
             state, updates = self._detect(state, Y, filled)
-        first, measures = not len(state.basis), self._measures
+        first, measures = not len(state.basis), self.fill == "conditional"
+        measures = measures or (self._forgets_by_itself and self.fill != "zeros")
         if measures and not first:
             state, past = self._remember(state, Y, filled)
         else:
@@ -221,11 +222,6 @@ class STMissTracker(BlockTransformer):
     def _forgets_by_itself(self) -> bool:
         """Whether each batch says what counts of the past."""
         return self.half_life is None and self.forgetting_factor == "auto"
-
-    @property
-    def _measures(self) -> bool:
-        """Whether the misfit of batches matters."""
-        return self.fill == "conditional" or (self._forgets_by_itself and self.fill != "zeros")
 
     def _remember(self, state: State, Y: np.ndarray, filled: Filled) -> tuple[State, State]:
         """State with what the batch says of noise, and the same with what counts of the past."""
@@ -380,13 +376,12 @@ class STMissTracker(BlockTransformer):
     def _after_block(self, state: State, full: bool) -> None:
         if state.outliers is not None:
             self._masks = [*self._masks, state.outliers]
-        if full:
+        if full and self.store_subspaces:
             self._store(state.basis)
 
     def _store(self, V: np.ndarray) -> None:
-        """Keep the basis after a batch, if that is asked for."""
-        if self.store_subspaces:
-            self.subspaces_.append(linalg.complete_basis(V, self._rank(V.shape[1])))
+        """Keep the basis after a batch."""
+        self.subspaces_.append(linalg.complete_basis(V, self._rank(V.shape[1])))
 
     def _show(self, state: State, n_rows: int, dtype: np.dtype) -> None:
         self._show_subspace(state, n_rows, dtype)
