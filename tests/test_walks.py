@@ -42,9 +42,9 @@ OnlineDistributedPCA(3) | fit | 23 | 516
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 418
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 941
 FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5297
-FederatedScaler() | fit | 10 | 76
+FederatedScaler() | fit | 10 | 73
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
-VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 113
+VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 99
 SubspaceTracker(3) | fit | 17 | 744
 SubspaceTracker(3) | partial_fit | 17 | 415
 RobustSubspaceTracker(3) | fit | 19 | 1938

@@ -250,15 +250,6 @@ class FittedState:
         table.estimator_class = type(self)
         return table
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if LEARNT in vars(self) and not (name.startswith("_") or name.endswith("_")):
-            self._settle()  # by the parameters of the fit
-        super().__setattr__(name, value)
-
-    def _settle(self) -> None:
-        """Compute what depends on the parameters, before one of them is set."""
-        self._values()
-
     def _with_only(self, names: Collection[str]) -> Any:
         """A copy with some of its attributes only."""
         values = {name: value for name, value in self._values().items() if name in names}

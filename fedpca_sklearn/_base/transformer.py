@@ -97,6 +97,15 @@ class SubspaceTransformer(
             The estimator, with PCA's fitted attributes, which `_set_fitted` sets.
         """
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if LEARNT in vars(self) and not (name.startswith("_") or name.endswith("_")):
+            self._settle()  # by the parameters of the fit
+        super().__setattr__(name, value)
+
+    def _settle(self) -> None:
+        """Compute what depends on the parameters, before one of them is set."""
+        self._values()
+
     def _set_fitted(self, subspace: Subspace, n_components: Any, n_rows: int) -> None:
         """Set PCA's fitted attributes from a summary.
 

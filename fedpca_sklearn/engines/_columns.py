@@ -436,7 +436,7 @@ def _exact(estimator: VerticalFederatedKernelPCA) -> Tasks:
         if not whole or (np.diff([-1, *landmarks, n]) <= 0).any():
             raise RefusedError(f"landmarks must be {m} different rows, in order")
         client = client_of(estimator, X, landmarks.astype(np.intp), X.shape[1])
-        return {"part": client.part(None if m == n else X)}
+        return {"part": kernels.part_of(site, client, None if m == n else X)}
 
     def grids(bounds):
         # |x - y|^2 <= 2 |x|^2 + 2 |y|^2, both of which are in the scatter

@@ -63,21 +63,6 @@ class ColumnClient:
             shift = X[:, columns].mean(axis=0, dtype=np.float64)
         return cls(columns, shift, X[np.ix_(rows, columns)] - shift, kernel)
 
-    def part(self, X: np.ndarray | None = None) -> np.ndarray:
-        """Squared distances or inner products, which add up over clients; None: of its own rows."""
-        A, B, name = self.rows, self.rows, self.kernel.name
-        if X is not None:
-            A = X[:, self.columns] - self.shift
-        with np.errstate(over="ignore", invalid="ignore"):
-            if name == "rbf":
-                return euclidean_distances(A, None if X is None else B, squared=True)
-            if not callable(name):
-                return A @ B.T
-        K = np.array(name(A, B), dtype=np.float64)
-        if K.shape != (len(A), len(B)):
-            raise ValueError(f"kernel must return shape {(len(A), len(B))}, got {K.shape}.")
-        return K
-
     def updated(self, u: np.ndarray, center: bool) -> ColumnClient:
         """With X m m^T in place of its columns X, for m the direction of X^T u (eq. 14).
 
@@ -88,15 +73,27 @@ class ColumnClient:
 
     def local_kernel(self, X: np.ndarray | None = None) -> np.ndarray:
         """Kernel of its columns alone."""
-        return self.kernel.of_sum(self.part(X))
+        return self.kernel.of_sum(part_of(None, self, X))
 
     def operator(self, label: int, center: bool, of_columns: bool) -> Operator:
         """That kernel as a matrix."""
         return KernelMatrix(label, len(self.columns), self, center, of_columns)
 
 
-def part_of(label: int, client: ColumnClient, X: np.ndarray | None) -> np.ndarray:
-    return client.part(X)
+def part_of(label: object, client: ColumnClient, X: np.ndarray | None) -> np.ndarray:
+    """Squared distances or inner products, which add up over clients; None: of its own rows."""
+    A, B, name = client.rows, client.rows, client.kernel.name
+    if X is not None:
+        A = X[:, client.columns] - client.shift
+    with np.errstate(over="ignore", invalid="ignore"):
+        if name == "rbf":
+            return euclidean_distances(A, None if X is None else B, squared=True)
+        if not callable(name):
+            return A @ B.T
+    K = np.array(name(A, B), dtype=np.float64)
+    if K.shape != (len(A), len(B)):
+        raise ValueError(f"kernel must return shape {(len(A), len(B))}, got {K.shape}.")
+    return K
 
 
 def as_sent(label: int, message: np.ndarray) -> np.ndarray:
