@@ -234,14 +234,16 @@ def release_of_clients(
     else:
         found = dict(pca._map(private_summary, releases, shards))
     made: dict[Any, Site] = {}
+    privacy: dict[tuple[Any, Any], StatedPrivacy] = {}  # by what is spent, the same for most
     for label, summary in found.items():
-        mu2 = accounts.mu2(None if mechanism.trust == "sum" else label)
-        privacy = stated(mechanism, mu2, norm_found(summary))
+        known = accounts.mu2(None if mechanism.trust == "sum" else label), norm_found(summary)
+        if known not in privacy:
+            privacy[known] = stated(mechanism, *known)
         before, n_rows = pca._clients.get(label), round(summary.n_samples)
         if before is not None:
             summary = merge_subspaces([before.summary, summary], max_rank)
             n_rows += before.n_rows
-        made[label] = Site(None, n_rows, summary._replace(privacy=privacy))
+        made[label] = Site(None, n_rows, summary._replace(privacy=privacy[known]))
     pca._clients = {**pca._clients, **made}
     pca._merge_all()
     message = show_above_noise(pca, terms, terms.n_shares, accounts.n_calls)

@@ -58,10 +58,6 @@ class PrivateClient:
         """The public centre."""
         return self.terms.origin(len(self.total))
 
-    def noise(self, turn: int) -> np.random.Generator:
-        """Where the noise of a round comes from; that of the sum has been drawn before."""
-        return np.random.default_rng([*self.seeds, turn + 1])
-
     def moments(self) -> np.ndarray:
         """The noisy sum of the rows, which is the same whenever it is sent, and their number."""
         return np.append(self.total + self.n_samples * self.origin, self.n_samples)
@@ -169,7 +165,8 @@ class Query(ABC):
         """What a client answers in a round, with noise if it adds any."""
         with np.errstate(over="ignore", invalid="ignore"):
             if isinstance(client, PrivateClient):
-                return _checked(self.private(client, client.noise(turn)))
+                rng = np.random.default_rng([*client.seeds, turn + 1])
+                return _checked(self.private(client, rng))
             found = self.local(client)
             if not np.abs(found).max() <= LARGEST:
                 raise too_large("sum of products", weight=getattr(client, "weight", None))

@@ -13,8 +13,6 @@ from .._kernels.tolerances import ORTHONORMALITY_TOL
 from .._validation.checks import AT_LEAST_ONE, allowed, with_parameters
 from ._tracker import Tracker, rows_at_once
 
-__all__ = ["FrequentDirections"]
-
 
 @with_parameters
 class FrequentDirections(Tracker):

@@ -15,8 +15,6 @@ from .._validation.checks import Interval, allowed, with_parameters
 from ._affine import AffineTracker, Move
 from ._forgetting import EMPTY, Memory, inverse_covariance, recent_power
 
-__all__ = ["GROUSE"]
-
 # First value of the covariance of the coordinates, relative to the mean square of the first rows.
 _REGULARIZATION = 1e-2
 

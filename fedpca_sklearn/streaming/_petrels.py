@@ -27,8 +27,6 @@ from ._forgetting import (
 )
 from ._tracker import fit, partial_fit
 
-__all__ = ["PETRELS"]
-
 
 @with_parameters
 class PETRELS(AffineTracker):

@@ -14,8 +14,6 @@ from .._validation.checks import AT_LEAST_ONE, Interval, allowed, with_parameter
 from ._forgetting import HALF_LIFE, LIMIT, Fading, age, bound, inverse_covariance, recent_power
 from ._tracker import START, Tracker, fit, partial_fit
 
-__all__ = ["PAST", "SPIRIT"]
-
 
 @with_parameters
 class PAST(Tracker):

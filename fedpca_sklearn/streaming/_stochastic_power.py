@@ -15,8 +15,6 @@ from .._kernels.sizes import slices_of
 from .._validation.checks import AT_LEAST_ONE, Interval, allowed, with_parameters
 from ._tracker import START, Tracker, rows_at_once
 
-__all__ = ["OjaPCA", "StreamingPowerMethod"]
-
 
 @with_parameters
 class OjaPCA(Tracker):

@@ -42,8 +42,6 @@ from ._outliers import (
     thresholds_of_columns,
 )
 
-__all__ = ["AlternatingProjections"]
-
 # Share of its error that an iteration leaves when only noise is left.
 _RESTING = 0.99
 # Error that is to be reached before a tracker starts from the result.

@@ -27,8 +27,6 @@ from .._validation.checks import (
 )
 from ._stmiss import TrackerPart
 
-__all__ = ["projected_sparse_recovery"]
-
 # Iterations between two looks at the relative duality gap.
 _BETWEEN = 10
 # Over-relaxation of the Douglas-Rachford iteration.

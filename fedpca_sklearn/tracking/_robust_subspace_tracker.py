@@ -38,9 +38,6 @@ from ._outliers import (
 from ._stmiss import ALTPROJ_ROWS, State
 from ._stmiss_tracker import OUTLIERS, STMissTracker
 
-__all__ = ["RobustSubspaceTracker"]
-
-
 # Rows from which on a batch is judged.
 _ROWS = 10
 # Share of entries up to which a support is empty, and from which on others are missed.

@@ -11,8 +11,6 @@ from .._validation.checks import allowed, with_parameters
 from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
 
-__all__ = ["SubspaceTracker"]
-
 
 @with_parameters
 class SubspaceTracker(STMissTracker):
