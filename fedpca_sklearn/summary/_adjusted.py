@@ -338,11 +338,15 @@ def _columns(summary: Subspace, adjusting: Adjusting) -> _Columns:
     n, scatter, matrix = summary.n_samples, scatter_of_columns(summary), summary._leading
     known = isinstance(matrix, ScatterMatrix)
     squares = matrix.G.diagonal() if known else np.square(summary._rows).sum(axis=0)
+    # directions have rounding errors in a constant column
+    tiny = 0.0 if known else _EXPLAINED[summary._dtype] ** 2 * summary.scatter
     # a client that states less would have a column that outweighs all columns of the others
-    scatter = np.where(squares > _MORE * scatter, squares, scatter)
+    more = squares > _MORE * scatter
+    stated = np.where(more & (squares > tiny), squares, scatter)
+    constant = deviations(stated, summary.mean, n) == 0
+    scatter = np.where(more & ~constant, squares, scatter)
     confounders = np.array(adjusting.confounders, dtype=int)
     others = np.delete(np.arange(len(scatter)), confounders)
-    constant = deviations(scatter, summary.mean, n) == 0
     return _Columns(confounders, others, constant, scatter, summary.mean, n)
 
 
@@ -366,6 +370,7 @@ def _left_of_rows(rows: np.ndarray, columns: _Columns, most: int | None, dtype: 
     """
     c, o, constant, total, *_ = columns
     C, O = np.where(constant[c], 0.0, rows[:, c]), rows[:, o]  # noqa: E741
+    O[:, constant[o]] = 0.0
     if not len(c):
         none = np.zeros((0, len(o)))
         return _Left(none, none, False, total, lambda scale: leading(O / scale, most))

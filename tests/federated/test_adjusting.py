@@ -283,6 +283,19 @@ def test_a_full_set_of_dummies_and_a_constant_confounder():
 # -------------------------------------------------------------------------- estimators
 
 
+@pytest.mark.parametrize("seed", [4, 9, 13])
+@pytest.mark.parametrize("confounders", [[], [1]])
+def test_columns_of_sparse_rows_without_any_entry_are_not_scaled_up(confounders, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 700)) * (rng.random((40, 700)) < 0.02) * np.linspace(3, 1, 700)
+    deviation = left_by(X, confounders).std(axis=0)
+    scale = np.where(deviation > 1e-12, deviation, 1)
+    options = {"scale": True, "partial_out": confounders or None}
+    streamed = StreamingPCA(3, **options).fit([sp.csr_array(part) for part in np.split(X, 4)])
+    for pca in (streamed, FederatedPCA(3, **options).fit(sp.csr_array(X))):
+        assert_allclose(pca.scale_, scale, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", [StreamingPCA, FederatedPCA])
 def test_float32_columns_whose_squares_vanish_are_scaled_as_well(kind):
     X = (unlike_columns(7, 200, 6, spread=0.0, mean=0.0) * [3, 2, 1, 1, 1, 1e-25]).astype(
