@@ -23,12 +23,12 @@ from sklearn.base import clone
 from .._validation.checks import check_integer
 from .._validation.containers import check_text
 from ..privacy._ledger import locked
-from ._apps import SiteApp, Wanted, fit_over
 from ._messages import Array, Carrier, Context, Letter, Message, digest_of, read_letter, write_bytes
 from ._parameters import constructed, construction_of
 from ._questions import RefusedError, SiteRows
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
+from .protocols import SiteApp, Wanted, fit_over
 
 __all__ = ["RefusedError", "SecureAggregation", "SitePolicy", "SiteRows", "Study", "answer"]
 

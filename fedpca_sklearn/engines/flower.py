@@ -17,13 +17,13 @@ except ImportError as error:
         "fedpca_sklearn.engines.flower needs Flower: pip install 'fedpca-sklearn[flower]'."
     ) from error
 
-from ._apps import SiteApp, Wanted, fit_over, partial_fit_over
 from ._estimators import NoBatchError, fit_estimator, partial_fit_estimator, site_work
 from ._messages import Carrier, Message
 from ._messages import Context as SiteContext
 from ._questions import Given, RefusedError, SiteRows, Task
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
+from .protocols import SiteApp, Wanted, fit_over, partial_fit_over
 
 __all__ = [
     "Given",

@@ -32,11 +32,10 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
-from fedpca_sklearn.engines._apps import SiteApp
 from fedpca_sklearn.engines._messages import Array, Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
-from fedpca_sklearn.engines.protocols import Message, SumsInProcess, Task
+from fedpca_sklearn.engines.protocols import Message, SiteApp, SumsInProcess, Task
 from fedpca_sklearn.privacy import DiscreteGaussian
 
 X = load_digits().data[:300]
