@@ -10,10 +10,9 @@ import hashlib
 import json
 import math
 import os
-import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -33,8 +32,6 @@ LONGEST = 2**16
 _MARK = b', "chain": '
 # Byte that stands for the whole file on Windows, where a locked byte cannot be read.
 _FAR = 2**40
-# Seconds between two tries, on Windows.
-_PAUSE = 0.05
 
 
 def chain_of(line: bytes, before: str) -> str:
@@ -105,12 +102,8 @@ def _lock(descriptor: int) -> None:
         return
     while True:
         os.lseek(descriptor, _FAR, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            time.sleep(_PAUSE)
-        else:
-            return
+        with suppress(OSError):  # after ten tries, one a second
+            return msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
 
 
 def sync_folder(path: str) -> None:

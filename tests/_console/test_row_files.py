@@ -400,12 +400,12 @@ CELLS = {  # of .h5ad files
     "X must be dense or stored by rows": [
         spoilt(lambda f, h: f["X"].attrs.update({"encoding-type": "csc_matrix"}))
     ],
-    "entry is in no column": [spoilt(lambda f, h: f["X/indices"].__setitem__(0, 99))],
+    "must be < 4": [spoilt(lambda f, h: f["X/indices"].__setitem__(0, 99))],
     "rows have no beginnings": [
         in_place("X/data", lambda h: np.ones(7)),
-        spoilt(lambda f, h: f["X/indptr"].__setitem__(3, 99)),
         spoilt(other_entries),
     ],
+    "non-decreasing sequence": [spoilt(lambda f, h: f["X/indptr"].__setitem__(3, 99))],
     "it must hold 'X' itself": [
         in_place("X", lambda h: h.SoftLink("/var")),
         h5ad_of(reference_to_another),
