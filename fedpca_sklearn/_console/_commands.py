@@ -123,7 +123,7 @@ def inspect(options: Options) -> Report:
 
 def merge(options: Options) -> Report:
     """One summary of all sites, as `FederatedPCA.from_subspaces` makes it."""
-    summaries, warnings = summaries_of_files(options, "merge")
+    summaries, warnings = summaries_of_files(options)
     return model_written(options, model_of(options, summaries, options.files), warnings)
 
 
@@ -132,11 +132,8 @@ def remove(options: Options) -> Report:
     summaries, warnings = summaries_of_files(options)
     own = [i for i, summary in enumerate(summaries) if summary.site == options.site]
     if not own:
-        why = f"they are of {listed(sorted({site for s in summaries for site in s.sites}))}"
-        pairs = zip(options.files, summaries, strict=True)
-        if merged := [file for file, summary in pairs if options.site in summary.sites]:
-            why = f"{merged[0]} is merged; the files of its sites are needed"
-        raise ValueError(f"no file is of the site {options.site!r} alone: {why}.")
+        others = listed(sorted({site for summary in summaries for site in summary.sites}))
+        raise ValueError(f"no file is of the site {options.site!r} alone: they are of {others}.")
     fitted = model_of(options, summaries, options.files)
     before = fitted.components_
     fitted.remove(labels_of_sites(summaries)[own[0]])
@@ -219,7 +216,7 @@ def show(options: Options) -> Report:
         if os.path.splitext(options.plot)[1].lower() not in _PICTURES:
             ends = ", ".join(_PICTURES)
             raise ValueError(f"--plot must end in one of {ends}, got {options.plot}.")
-        check_output(options.plot, options.force, [options.model], "show")
+        check_output(options.plot, options.force, [options.model])
         needed("matplotlib", "plot")
     summary = load(options.model)
     fitted = model_in(options, options.model, summary)

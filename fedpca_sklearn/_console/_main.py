@@ -217,7 +217,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, or 1 after an error, which is printed in one line, and where a log is not what was
         written. A command line that cannot be read exits with 2.
     """
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser("fedpca", description=_ABOUT)
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (run, taken, text) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(command=run)
+        for some in taken:
+            of_these = command.add_mutually_exclusive_group() if isinstance(some, list) else command
+            for names, how in some if isinstance(some, list) else [some]:
+                of_these.add_argument(*names, **how)
+        command.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
     try:
         with warnings.catch_warnings(record=True) as caught:
             report = options.command(options)
@@ -226,18 +237,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, ImportError, MemoryError) as error:
         print(f"error: {one_line(error) or type(error).__name__}", file=sys.stderr)
         return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fedpca", description=_ABOUT)
-    parser.add_argument("--version", action="version", version=VERSION)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (run, options, text) in _COMMANDS.items():
-        command = commands.add_parser(name, help=text)
-        command.set_defaults(command=run)
-        for some in options:
-            of_these = command.add_mutually_exclusive_group() if isinstance(some, list) else command
-            for names, how in some if isinstance(some, list) else [some]:
-                of_these.add_argument(*names, **how)
-        command.add_argument("--json", action="store_true", help="print JSON")
-    return parser

@@ -52,7 +52,7 @@ class Report:
         return self.code
 
 
-def check_output(output: str, force: bool, files: Sequence[str], verb: str = "read") -> None:
+def check_output(output: str, force: bool, files: Sequence[str]) -> None:
     """Raise if a file would be written over one that is read, over any other, or into no folder.
 
     Parameters
@@ -63,12 +63,10 @@ def check_output(output: str, force: bool, files: Sequence[str], verb: str = "re
         Whether it may replace a file.
     files : sequence of str
         What the command reads.
-    verb : str
-        What the command does with them.
     """
     for file in files:
         if os.path.exists(file) and os.path.exists(output) and os.path.samefile(file, output):
-            raise ValueError(f"{output} is one of the files to {verb}.")
+            raise ValueError(f"{output} is one of the files to read.")
     if not os.path.lexists(output):
         folder = os.path.dirname(output)
         if folder and not os.path.isdir(folder):
@@ -189,11 +187,9 @@ def load(file: str) -> Subspace:
         return Subspace.load(file)
 
 
-def summaries_of_files(
-    options: argparse.Namespace, verb: str = "read"
-) -> tuple[list[Subspace], list[str]]:
+def summaries_of_files(options: argparse.Namespace) -> tuple[list[Subspace], list[str]]:
     """Summaries of files, from which another file is made, and what is to be warned of."""
-    check_output(options.output, options.force, options.files, verb)
+    check_output(options.output, options.force, options.files)
     summaries = [load(file) for file in options.files]
     warnings = _options_left_out(options, summaries) if "partial_out" in options else []
     if options.align:

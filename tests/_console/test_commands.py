@@ -126,7 +126,7 @@ show adjusted.fed -n 0.999 | n_components=3 is asked for | has n_components=2
 show plain.fed --plot picture.txt | --plot must end in one of .png, .pdf, .svg, got picture.txt
 show plain.svg --plot plain.svg --force | one of the files
 remove east north.fed west.fed -o x | no file is of the site 'east' alone: they are of
-remove south plain.fed west.fed -o x | plain.fed is merged
+remove south plain.fed west.fed -o x | no file is of the site 'south' alone: they are of
 remove north north.fed -o x | the last client
 remove north plain.fed north.fed -o x | site 'north'
 scale north.fed turned.fed -o x.csv | another order
