@@ -178,23 +178,23 @@ def parameters_of(estimator: Any) -> dict[str, str]:
     given = estimator.get_params(deep=True)
     if isinstance(estimator, federated.FederatedPCA):
         given["directions of its merge"] = estimator._directions_needed()
-    own = {name: value for name, value in given.items() if not _OF_A_PROCESS & {*name.split("__")}}
-    return {name: _text(value) for name, value in own.items()}
-
-
-def _text(value: Any) -> str:
-    """A value as every process writes it: as it is constructed, or by its hash."""
-    if hasattr(value, "get_params"):  # whose parameters are listed by themselves
-        return f"{type(value).__name__}()"
-    if callable(value):
-        return str(getattr(value, "__qualname__", type(value).__name__))
-    try:
-        text = construction_of(value)
-    except ValueError:
-        text = ""
-    if 0 < len(text) <= _LONGEST:
-        return text
-    return f"{type(value).__name__} {joblib.hash(text or value)}"
+    found = {}
+    for name, value in given.items():
+        if _OF_A_PROCESS & {*name.split("__")}:
+            continue
+        if hasattr(value, "get_params"):  # whose parameters are listed by themselves
+            text = f"{type(value).__name__}()"
+        elif callable(value):
+            text = str(getattr(value, "__qualname__", type(value).__name__))
+        else:
+            try:
+                text = construction_of(value)
+            except ValueError:  # it is no constant, and of no public class
+                text = ""
+        if not 0 < len(text) <= _LONGEST:
+            text = f"{type(value).__name__} {joblib.hash(text or value)}"
+        found[name] = text
+    return found
 
 
 def _of_the_server(estimator: Any, secure: bool) -> set[str]:
