@@ -28,25 +28,9 @@ from ..plotting._displays import AS_IT_IS
 from ..privacy import SecondMomentMechanism
 from ..streaming import StreamingPCA
 from ..summary import Subspace
+from . import _summaries as models
 from ._row_files import SCORES, Rows, by_its_end, needed
-from ._summaries import (
-    Report,
-    adjusted_how,
-    check_output,
-    checked_site,
-    confounder_names,
-    described,
-    facts,
-    load,
-    model_in,
-    model_of,
-    model_written,
-    saved,
-    shares,
-    stating_model,
-    summaries_of_files,
-    unlike_units,
-)
+from ._summaries import Report, check_output, described, facts
 
 _HEADER = ["column", "mean", "deviation"]
 _SHOWN = 5
@@ -60,8 +44,8 @@ Options = argparse.Namespace
 def fit(options: Options) -> Report:
     """Summary of the rows of a site, over which it goes once."""
     check_output(options.output, options.force, [*options.rows, *filter(None, [options.like])])
-    site = checked_site(options)
-    like = load(options.like) if options.like else None
+    site = models.checked_site(options)
+    like = models.load(options.like) if options.like else None
     names = like.feature_names if like else None
     if like and not names:
         raise ValueError(f"{options.like}: it has no names of columns, which --like takes.")
@@ -81,9 +65,9 @@ def fit(options: Options) -> Report:
         )
     summary = pca.subspace_._replace(feature_names=rows.names, site=site)
     if options.scale or options.partial_out:
-        summary = stating_model(pca, summary)
-    warnings = unlike_units([like, summary], [options.like, options.output]) if like else []
-    report = saved(options.output, summary, warnings)
+        summary = models.stating_model(pca, summary)
+    warnings = models.unlike_units([like, summary], [options.like, options.output]) if like else []
+    report = models.saved(options.output, summary, warnings)
     report.facts["left_out"] = rows.n_dropped
     if rows.n_dropped:
         report.text += f"\n  {'left out':<11}{rows.n_dropped} rows with gaps"
@@ -94,7 +78,7 @@ def transform(options: Options) -> Report:
     """Scores of rows, over which it goes once."""
     check_output(options.output, options.force, [options.model, *options.rows])
     opened = by_its_end(options.output, SCORES, "scores")
-    pca = model_in(options, options.model, load(options.model))
+    pca = models.model_in(options, options.model, models.load(options.model))
     rows = Rows(options.rows, options, pca.subspace_.feature_names)
     pca.__dict__.pop("feature_names_in_", None)  # batches have the columns, and no names
     names = list(pca.get_feature_names_out())
@@ -103,7 +87,7 @@ def transform(options: Options) -> Report:
             write(pca.transform(batch))
     n, k = rows.n_read, pca.n_components_
     text = f"{shown(options.output)}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
-    if how := adjusted_how(pca.scale, pca.partial_out):
+    if how := models.adjusted_how(pca.scale, pca.partial_out):
         text += f", {how}"
     found = {"scale": pca.scale, "partial_out": pca.partial_out or []}
     return Report(text, {"output": options.output, "rows": n, "components": k, **found})
@@ -114,30 +98,32 @@ def transform(options: Options) -> Report:
 
 def inspect(options: Options) -> Report:
     """What is in summaries; their units are compared where they have the same columns."""
-    summaries = [load(file) for file in options.files]
+    summaries = [models.load(file) for file in options.files]
     pairs = list(zip(options.files, summaries, strict=True))
     text = "\n".join(f"{shown(file)}\n{described(summary)}" for file, summary in pairs)
     found = [{"file": file, **facts(summary)} for file, summary in pairs]
-    return Report(text, {"summaries": found}, warnings=unlike_units(summaries, options.files))
+    warnings = models.unlike_units(summaries, options.files)
+    return Report(text, {"summaries": found}, warnings=warnings)
 
 
 def merge(options: Options) -> Report:
     """One summary of all sites, as `FederatedPCA.from_subspaces` makes it."""
-    summaries, warnings = summaries_of_files(options)
-    return model_written(options, model_of(options, summaries, options.files), warnings)
+    summaries, warnings = models.summaries_of_files(options)
+    fitted = models.model_of(options, summaries, options.files)
+    return models.model_written(options, fitted, warnings)
 
 
 def remove(options: Options) -> Report:
     """Merge the files without the site's, and tell how far the components have moved."""
-    summaries, warnings = summaries_of_files(options)
+    summaries, warnings = models.summaries_of_files(options)
     own = [i for i, summary in enumerate(summaries) if summary.site == options.site]
     if not own:
         others = listed(sorted({site for summary in summaries for site in summary.sites}))
         raise ValueError(f"no file is of the site {options.site!r} alone: they are of {others}.")
-    fitted = model_of(options, summaries, options.files)
+    fitted = models.model_of(options, summaries, options.files)
     before = fitted.components_
     fitted.remove(labels_of_sites(summaries)[own[0]])
-    report = model_written(options, fitted, warnings)
+    report = models.model_written(options, fitted, warnings)
     k = min(len(before), len(fitted.components_))
     moved = subspace_distance(before[:k], fitted.components_[:k])
     report.text += f"\n  {'moved':<11}{moved:.2g}, of {k} components"
@@ -147,7 +133,7 @@ def remove(options: Options) -> Report:
 
 def scale(options: Options) -> Report:
     """Means and deviations of the rows of all sites, for another tool."""
-    summaries, warnings = summaries_of_files(options)
+    summaries, warnings = models.summaries_of_files(options)
     rows = float(sum(summary.n_samples for summary in summaries))
     facts = {"output": options.output, "rows": rows}
     scaler = FederatedScaler.from_subspaces(summaries)
@@ -218,9 +204,9 @@ def show(options: Options) -> Report:
             raise ValueError(f"--plot must end in one of {ends}, got {options.plot}.")
         check_output(options.plot, options.force, [options.model])
         needed("matplotlib", "plot")
-    summary = load(options.model)
-    fitted = model_in(options, options.model, summary)
-    model: Any = stating_model(fitted, fitted.subspace_).model
+    summary = models.load(options.model)
+    fitted = models.model_in(options, options.model, summary)
+    model: Any = models.stating_model(fitted, fitted.subspace_).model
     if summary.model is not None and summary.model.n_components == model.n_components:
         # the file's is that of before a cut
         bound = min(model.error_bound, summary.model.error_bound)
@@ -247,9 +233,9 @@ def _names_of(fitted: FederatedPCA, summary: Subspace) -> list[str]:
 def _lines(options: Options, stated: Subspace, fitted: FederatedPCA, names: list[str]) -> list[str]:
     """A summary, and under each component its largest loadings."""
     k, ratios = fitted.n_components_, fitted.explained_variance_ratio_
-    how = adjusted_how(fitted.scale, confounder_names(stated))
+    how = models.adjusted_how(fitted.scale, models.confounder_names(stated))
     about = {
-        "explained": shares(ratios),
+        "explained": models.shares(ratios),
         "model": f"{k} components" + (f", {how}" if how else ""),
         "error": _error_of(stated, fitted.subspace_error_bound_),
     }
@@ -343,10 +329,10 @@ def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report
         )
     summary = fitted.subspace_
     if hasattr(fitted, "subspace_error_bound_"):
-        summary = stating_model(fitted, summary)
+        summary = models.stating_model(fitted, summary)
     else:
         summary = summary.truncate(fitted.n_components_)
-    report = saved(output, summary)
+    report = models.saved(output, summary)
     report.facts |= facts
     return report
 
@@ -358,7 +344,7 @@ def answer(options: Options) -> Report:
     """Answer a question of a study with the rows of files."""
     log, output = log_of(options), options.output
     check_output(output, options.force, [options.question, *options.rows, log])
-    site = checked_site(options)
+    site = models.checked_site(options)
     letter, _ = read_letter(options.question)
     named, estimator = str(letter.about.get("site")), str(letter.about.get("estimator"))
     if site not in (None, named):
