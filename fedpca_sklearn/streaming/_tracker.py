@@ -209,7 +209,7 @@ class Tracker(BlockTransformer):
     last_time_: Any = computed(when="half_life")
     forgetting_factor: Any = 1.0
     half_life: Any = None
-    init: Any = "random"  # or a parameter
+    init: Any  # of rules that begin at a basis
     random_state = None
 
     # ---------------------------------------------------------------- what a rule supplies
@@ -229,7 +229,7 @@ class Tracker(BlockTransformer):
         state : object
             Whatever `_updated` and `_basis` take; pickled with the estimator.
         """
-        V = first_basis(self.init, self._rank(d), d, rng)
+        V = first_basis(getattr(self, "init", "random"), self._rank(d), d, rng)
         return self._begin_at(V, np.empty((0, d)))
 
     def _begin_at(self, V: np.ndarray, Z: np.ndarray) -> Any:
@@ -291,7 +291,8 @@ class Tracker(BlockTransformer):
     @property
     def _from_rows(self) -> bool:
         """Whether the first basis is the SVD of the first rows."""
-        return isinstance(self.init, str) and self.init == "rows"
+        init = getattr(self, "init", None)
+        return isinstance(init, str) and init == "rows"
 
     def _block_rows(self, d: int, first: bool = True) -> int:
         if first and self._from_rows:
