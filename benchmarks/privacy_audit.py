@@ -118,7 +118,7 @@ def messages(mechanism, row, n_clients, n_runs, seed, n_calls=1, comes_back=Fals
     numbers = []
     for _ in range(n_calls):
         accounts.charge(accounts.check(range(n_clients), plain, 0.0), plain, 0.0)
-        numbers.append([accounts.numbers(label) for label in range(n_clients)])
+        numbers.append(accounts.numbers(range(n_clients)))
     sent = [
         rounds(
             mechanism, clients_of(row if comes_back or not call else 0.0, n_clients), numbers[call]
@@ -271,7 +271,9 @@ def loose_clipping():
 @contextmanager
 def one_seed():
     """The number of the call does not enter the seed of the noise."""
-    with mock.patch.object(Accounts, "numbers", lambda self, label: (label, 0)):
+    with mock.patch.object(
+        Accounts, "numbers", lambda self, labels: [(label, 0) for label in labels]
+    ):
         yield
 
 
