@@ -413,7 +413,7 @@ class H5adRows(RowFile):
             raise ValueError("X is damaged: its rows have no beginnings, or no ends.")
         entries, where = X["data"][first:last], X["indices"][first:last].astype(np.int64)
         rows = sp.csr_array((in_floats(entries), where, ends - first), shape=(n, d))
-        rows.check_format()  # of which a damaged file has none
+        rows.check_format()  # a ValueError where columns or ends are out of range
         return rows
 
 

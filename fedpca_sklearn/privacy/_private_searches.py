@@ -73,7 +73,7 @@ _DIGITS = 30
 _LENGTHS = 512
 # In how many parts aims are counted.
 _OF = 400
-# n mu / sqrt(d) from which on the signal that is left falls, by a power of it; and the least.
+# n mu / sqrt(d) from which on T falls, the power by which it does, and the least T.
 _MANY, _FALL, _LEAST_LEFT = 1000.0, 0.6, 0.02
 # The noise on losses that is little enough, as rows over mu.
 _ROWS = 320
@@ -93,10 +93,7 @@ class Aim(NamedTuple):
 
 
 def signal_left(n: float, d: int, mu2: float) -> float:
-    """Signal over noise of n clipped rows, as a share of that of the shortest ones: `PrivateNorm`.
-
-    Their second moment, or one behind their scales, is to be released for mu^2.
-    """
+    """T of `PrivateNorm` for n rows of d columns, whose second moment is released for mu^2."""
     above_noise = n * math.sqrt(mu2 / d)
     T = 0.95 - 0.05 * math.log2(min(max(above_noise, 50.0), 200.0) / 25)
     return max(T * max(above_noise / _MANY, 1.0) ** -_FALL, _LEAST_LEFT)
