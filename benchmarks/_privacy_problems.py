@@ -125,9 +125,18 @@ MANY = {
     "many of a power law": (3, lambda rng: power_law(rng, 200_000, 50, 1.0)),
 }
 
+# Few rows, with a mean that is 3 to 1000 times as far away as rows are from it.
+FAR = {
+    "near": (2, lambda rng: spiked(rng, 1000, 20, [60.0, 30.0], 7.0)),
+    "far": (2, lambda rng: spiked(rng, 1000, 20, [60.0, 30.0], 23.0)),
+    "farther": (2, lambda rng: spiked(rng, 1000, 20, [60.0, 30.0], 230.0)),
+    "farthest": (2, lambda rng: spiked(rng, 1500, 20, [60.0, 30.0], 2300.0)),
+    "far of a power law": (1, lambda rng: power_law(rng, 1000, 40, 1.5, 6.0)),
+}
+
 
 def rows_of(name):
     """Rows of a problem and the number of components, or None where its file cannot be had."""
-    k, make = {**PROBLEMS, **HELD_OUT, **MANY}[name]
+    k, make = {**PROBLEMS, **HELD_OUT, **MANY, **FAR}[name]
     X = make(np.random.default_rng(list(name.encode())))
     return None if X is None else (X, k)

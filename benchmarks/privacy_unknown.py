@@ -1,10 +1,10 @@
 """Privacy without knowing the rows: private norm and centre beside the best that can be chosen.
 
-Twenty problems, ten that no default was chosen on, and five of many rows, at epsilon 0.5, 1 and 4,
-delta = 1e-5, one client. Errors are sines of the largest angle between the private components and
-those of PCA of the rows, means over runs. "best": the
-mean of all rows as public centre, and of 21 norms the one with the least error, found with full
-knowledge; "at the budget left": the same with the budget less what the private searches cost;
+Twenty problems, ten that no default was chosen on, five of many rows, and five of few rows with far
+means, at epsilon 0.5, 1 and 4, delta = 1e-5, one client. Errors are sines of the largest angle
+between the private components and those of PCA of the rows, means over runs. "best": the mean of
+all rows as public centre, and of 21 norms the one with the least error, found with full knowledge;
+"at the budget left": the same with the budget less what the private searches cost;
 "off by 2": the worse of twice and half that norm; "guess": about the origin, with twice the 99 %
 quantile of the norms, as somebody may guess who knows the rows a little. "private":
 row_norm="private" and center="private", of which nothing is known. "by sums": FederatedScaler with
@@ -17,7 +17,7 @@ import warnings
 
 import numpy as np
 
-from benchmarks._privacy_problems import HELD_OUT, MANY, PROBLEMS, rows_of
+from benchmarks._privacy_problems import FAR, HELD_OUT, MANY, PROBLEMS, rows_of
 from benchmarks._tools import table
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -153,6 +153,7 @@ def main(quick=False):
     counted("privacy_unknown", PROBLEMS, quick)
     counted("privacy_unknown_held_out", HELD_OUT, quick)
     counted("privacy_unknown_many_rows", MANY, quick)
+    counted("privacy_unknown_far_means", FAR, quick)
 
 
 def counted(title, problems, quick):

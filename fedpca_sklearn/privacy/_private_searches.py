@@ -301,7 +301,7 @@ def cost_of_search(n: float, mu2: float, share: float, rows: float) -> float:
 
 # ---------------------------------------- the centre
 
-N_ROUNDS = 3
+N_ROUNDS = 8
 # What the norms of the rounds are for.
 OF_ROUND = Aim(80, 100)
 # Largest share of a round for the search of its norm, and the noise that is little enough.
@@ -322,13 +322,14 @@ class PrivateCenter(_Search):
     bounds : tuple of float, default=(1e-3, 1e4)
         Between which lengths of rows the search looks, about the origin and about the points that
         it finds; see `PrivateNorm`. Public.
-    share : float, default=0.15
-        Largest share of the budget (of mu^2) of each release for the search. What it does not need,
-        as of many rows, is spent on the release.
+    share : float, default=0.4
+        Largest share of the budget (of mu^2) of each release for the search, in eight rounds of
+        0.05. What it does not need, as of many rows or of a mean near the origin, is spent on the
+        release.
 
     Notes
     -----
-    Up to three rounds. A round finds a norm R for the rows about the point so far, first the
+    Up to eight rounds. A round finds a norm R for the rows about the point so far, first the
     origin, as `PrivateNorm` does but for T = 0.4, so that few rows are clipped. Then it moves the
     point by the mean of the rows, clipped to R about that point, with Gaussian noise. A replaced
     row moves the sum of clipped rows by at most 2 R, so that noise of standard deviation 2 R / mu
@@ -341,7 +342,9 @@ class PrivateCenter(_Search):
     cost is spent on the release: whatever was released before, all costs add up to its budget.
 
     Of the budget b of the release, as mu^2, a round takes (200 / n)^2 for its norm and b^(2/3)
-    (d / n^2)^(1/3) for its mean, but at most 0.4 and 0.6 of a third of ``share``.
+    (d / n^2)^(1/3) for its mean, but at most 0.4 and 0.6 of an eighth of ``share``. With s = n mu /
+    sqrt(d) as in `PrivateNorm`, from s = 50 on that comes near a mean that is a thousand times as
+    far away as rows are from it.
 
     Examples
     --------
@@ -354,7 +357,7 @@ class PrivateCenter(_Search):
     True
     """
 
-    share: float = 0.15
+    share: float = 0.4
 
     def cost(self, n: float, d: int, mu2: float) -> float:
         """What the search costs at most, with all its rounds.
