@@ -90,7 +90,7 @@ def slices_on_disk(X: Any, block: int) -> Iterator[np.ndarray]:
 
     Chunks are compressed as a whole, so what is read at once are whole rows of chunks: as many as
     32 MB hold, or one. Only rows of chunks above 512 MB are read in parts. Without chunks about 32
-    MB are read, or one block.
+    MB are read, or one block. One slice is in memory at a time.
     """
     n = X.shape[0]
     if n == 0:
@@ -108,7 +108,8 @@ def slices_on_disk(X: Any, block: int) -> Iterator[np.ndarray]:
         if whole:
             yield rows[:whole]
         if whole < len(rows):
-            waiting = rows[whole:].copy()
+            waiting = rows[whole:].copy() if whole else rows
+        del rows  # before the next slice is read
     if waiting is not None:
         yield waiting
 
