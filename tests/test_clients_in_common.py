@@ -198,6 +198,7 @@ def test_a_wrong_entry_names_its_client_and_changes_nothing(code, sites, how):
         assert (joblib.hash(vars(model)), list(vars(model))) == (before, attributes)
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")  # of a series
 @in_turn("library", "pandas", "polars", "pyarrow")
 def test_a_column_holds_the_labels(code, sites, library):
     X, clients = sites
@@ -211,6 +212,8 @@ def test_a_column_holds_the_labels(code, sites, library):
     assert_same(model, want, 1e-12)
     assert model.n_features_in_ == 9
     if library == "pandas":
+        with pytest.raises(ValueError, match=r"container but got.*Series"):
+            model.transform(frame["x0"])
         assert list(model.feature_names_in_) == [f"x{i}" for i in range(9)]
     names = [f"x{i}" for i in range(9)]
     for rows in (frame, frame[names] if library == "pandas" else frame.select(names)):

@@ -229,7 +229,8 @@ def as_rows(X: Any) -> Any:
     if isinstance(first, (str, os.PathLike)):
         raise TypeError(
             f"X must be rows, got {first!r}, which may be the path of a file; "
-            'np.load(path, mmap_mode="r") reads a .npy file slice by slice.'
+            'np.load(path, mmap_mode="r") reads a .npy file slice by slice, '
+            "pandas.read_csv(path, chunksize=10_000) a csv file."
         )
     for library, kind in library_and_class(X):
         if (library, kind) in _READ_BY:
@@ -247,7 +248,7 @@ def as_rows(X: Any) -> Any:
     if by_key or (first is not X and len(getattr(first, "shape", ())) == 2):
         raise TypeError(
             f"X must be rows in one array here, got a {type(X).__name__} of arrays; np.concatenate "
-            "makes one of them, and clients= says whose each row is."
+            "makes one of them, of frames pandas.concat, and clients= says whose each row is."
         )
     if not hasattr(X, "__dlpack__"):
         return X

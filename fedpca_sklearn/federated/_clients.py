@@ -350,7 +350,7 @@ def split_labels(X: Any, clients: Any, known: str | None) -> tuple[Any, Any, str
 
 def column_names(X: Any) -> list | None:
     """Names of the columns of a frame of pandas, polars or pyarrow; None for anything else."""
-    if hasattr(X, "iloc"):
+    if hasattr(X, "iloc") and X.ndim == 2:
         return list(X.columns)
     names = getattr(getattr(X, "schema", None), "names", None)
     return list(names() if callable(names) else names) if names is not None else None

@@ -85,6 +85,8 @@ def checked_with_namespace(subspaces: Any) -> tuple[list[Subspace], ArrayNamespa
     for i, subspace in enumerate(subspaces):
         if len(subspace.mean) != d:
             who = names_of_parts(subspaces)
+            unlike = f"{who[i]}, unlike {who[0]},"
+            check_same_names(first.feature_names, subspace.feature_names, unlike)
             raise ValueError(f"{who[i]} has {len(subspace.mean)} features, {who[0]} has {d}.")
         if subspace.centered != first.centered:
             who = names_of_parts(subspaces)

@@ -112,6 +112,9 @@ def test_other_columns_are_refused_by_name(names, message):
     for merge in (merge_subspaces, FederatedPCA.from_subspaces):
         with pytest.raises(ValueError, match=r"subspaces\[1\].*" + message):
             merge([named(), named(names)])
+        fewer = Subspace.from_rows(rows()[:, :3])._named(NAMES[:3])  # by name, not only by number
+        with pytest.raises(ValueError, match=r"subspaces\[1\], unlike .* lacks 'pulse'"):
+            merge([named(), fewer])
     with pytest.raises(ValueError, match=r"X .*" + message):
         named().update(table(names))
 
