@@ -292,7 +292,10 @@ def ask(options: Options) -> Report:
     """Begin a fit of any estimator at sites."""
     estimator = constructed(options.estimator)
     sites, least, secure = options.sites, options.min_sites, _secure(options)
-    study = Study.begin(options.folder, estimator, sites, min_sites=least, secure=secure)
+    try:
+        study = Study.begin(options.folder, estimator, sites, min_sites=least, secure=secure)
+    except TypeError as error:  # of an estimator that sites do not know
+        raise ValueError(str(error)) from error
     return _gone_on(options, study, study.next(), "")
 
 

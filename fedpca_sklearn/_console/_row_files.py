@@ -199,7 +199,7 @@ class CsvRows(RowFile):
             return value
         raise ValueError(
             f"column {self.names[column][:40]!r} must hold numbers, got {cell[:40]!r} in row {row} "
-            f"(line {line}; {_HOW})."
+            f"(line {line}; {_HOW}; --without leaves the column out)."
         )
 
 

@@ -94,6 +94,10 @@ class Carrier(ABC):
         A site is absent that has not replied within ``timeout`` seconds.
         """
 
+    def name(self, node: int) -> str:
+        """What a site is called before it has answered."""
+        return f"node {node}"
+
     def nonce(self) -> str:
         """Random text of a question, which its reply has to repeat."""
         return secrets.token_hex(16)

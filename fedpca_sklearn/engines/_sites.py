@@ -51,7 +51,7 @@ class Sites:
         self.log = CommunicationLog()
         self.own_columns = False  # whether each site has columns of its own
         self.common_keys: np.ndarray | None = None  # of rows that all of these have, once known
-        self.names: dict[int, str] = {node: f"node {node}" for node in nodes}
+        self.names: dict[int, str] = {node: carrier.name(node) for node in nodes}
         self.missing: dict[str, str] = {}
         # what sites with a mechanism state: mu^2 of all their releases, and the delta they promise
         self.spent: dict[str, tuple[float, float]] = {}

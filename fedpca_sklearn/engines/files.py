@@ -28,7 +28,7 @@ from ._parameters import constructed, construction_of
 from ._questions import RefusedError, SiteRows
 from ._secure import SecureAggregation
 from ._site_policy import SitePolicy
-from .protocols import SiteApp, Wanted, fit_over
+from .protocols import SiteApp, Wanted, checked_tasks, fit_over
 
 __all__ = ["RefusedError", "SecureAggregation", "SitePolicy", "SiteRows", "Study", "answer"]
 
@@ -206,6 +206,7 @@ class Study:
                 f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
             )
         _check_keys(identity, sites)
+        checked_tasks(estimator, secure)  # before there is a file
         estimator = clone(estimator)
         if estimator.get_params(deep=False).get("random_state", 0) is None:
             estimator.set_params(random_state=secrets.randbelow(2**31))
@@ -266,6 +267,9 @@ class _Letters(Carrier):
 
     def nodes(self) -> list[int]:
         return list(range(1, len(self.study.sites) + 1))
+
+    def name(self, node: int) -> str:
+        return self.study.sites[node - 1]
 
     def nonce(self) -> str:
         """Of the study's own seed: taken up again, it asks the same."""

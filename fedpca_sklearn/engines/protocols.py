@@ -172,6 +172,14 @@ def _error_text(error: Exception, kind: str, run: int) -> str:
 # -------------------------------------------------------------------- the server
 
 
+def checked_tasks(estimator: Any, secure: shared.Secure) -> shared.Tasks:
+    """What sites do for an estimator, or an error if its parameters are not right for them."""
+    if getattr(estimator, "mechanism", None) is not None:
+        check_trust(estimator.mechanism, secure)
+    shared.check_parameters(estimator)
+    return shared.secure_tasks(estimator, secure)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """How many sites are wanted, and how long they are waited for: as in `fit_sites`."""
@@ -183,8 +191,7 @@ class Wanted:
 
     def sites(self, carrier: Carrier, estimator: Any, secure: shared.Secure = None) -> Sites:
         """Sites to ask, once all parameters are known to be right."""
-        shared.check_parameters(estimator)
-        tasks = shared.secure_tasks(estimator, secure)
+        tasks = checked_tasks(estimator, secure)
         n_sites = self.min_sites if self.n_sites is None else self.n_sites
         check_integer("min_sites", self.min_sites)
         check_integer("n_sites", n_sites)
@@ -202,8 +209,6 @@ class Wanted:
 
 def fit_over(carrier: Carrier, estimator: Any, wanted: Wanted, secure: shared.Secure = None) -> Any:
     """Fit an estimator to the rows of all sites that a carrier reaches, as `fit_sites` does."""
-    if getattr(estimator, "mechanism", None) is not None:
-        check_trust(estimator.mechanism, secure)
     sites = wanted.sites(carrier, estimator, secure)
     fitted = sites.until_nobody_is_lost(
         lambda: shared.fit_estimator(shared.started(clone(estimator)), sites)

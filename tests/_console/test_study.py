@@ -129,6 +129,12 @@ REFUSED = """
 """.strip().splitlines()
 
 
+def test_what_sites_do_not_know_is_refused_before_there_is_a_study(run):
+    said = refused(run, "ask", "study", "SubspaceTracker(2)", "--sites", "a,b")
+    assert "must be one of DistributedPCA" in said
+    assert not Path("study").exists()
+
+
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_a_site_refuses(line, ask, run):
     ask()
@@ -141,14 +147,16 @@ def test_what_a_site_refuses(line, ask, run):
 
 
 @pytest.mark.filterwarnings("default:Fitted without")
-def test_without_a_site(ask, run):
+@pytest.mark.parametrize("turn", [1, 2])
+def test_without_a_site(turn, ask, run):
     ask()
-    answer_all(run, 1)
-    printed(run, "next", "study")
+    if turn == 2:
+        answer_all(run, 1)
+        printed(run, "next", "study")
     assert "site must be awaited" in refused(run, "next", "study", "--without", "nobody")
-    for number in (2, 3, 4, 5, 6):
+    for number in (1, 2, 3, 4) if turn == 1 else (2, 3, 4, 5, 6):
         answer_all(run, number, sites=["a", "b"])
-        without = ["--without", "c"] if number == 2 else []
+        without = ["--without", "c"] if number == turn else []
         code, out, _ = run("next", "study", *without, "--json")
         assert code == 0
     found = json.loads(out)

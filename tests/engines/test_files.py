@@ -29,6 +29,7 @@ from fedpca_sklearn import (
     PrivacyLedger,
     Subspace,
     SubspaceMerge,
+    SubspaceTracker,
     subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
@@ -569,6 +570,18 @@ def test_names_of_sites(tmp_path):
         with pytest.raises(ValueError, match=says):
             pytest.fail(f"{Study.begin(tmp_path / 'new', ROUNDS, sites)} of {sites}")
     assert not (tmp_path / "new").exists()
+
+
+def test_an_estimator_that_sites_cannot_fit_begins_no_study(tmp_path):
+    noisy = FederatedPCA(2, mechanism=AnalyzeGauss(1.0, 1e-5, 9.0, trust="sum"))
+    for wrong, words in [
+        (SubspaceTracker(2), "must be one of .*FederatedPCA"),
+        (FederatedPCA("x"), "'n_components' parameter"),
+        (noisy, "needs secure sums"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=words):
+            Study.begin(tmp_path, wrong, ["a", "b"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_construction_is_read_as_it_was():
