@@ -43,7 +43,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         need it. ``partial_out`` and ``SubspaceMerge(center="site")`` are refused: adjust the rows
         before.
     contamination : float in (0, 0.5], default=0.05
-        Share of new rows without anything unusual that are flagged, by Q and T2 together.
+        Share of new rows without anything unusual that are flagged, by the three distances.
     limits : {"quantile", "chi2"}, default="quantile"
         "quantile": p-values are ranks among recent rows, and the limit is the quantile of theirs,
         for rows of any distribution; as "chi2" until there are ``2 / contamination`` scores.
@@ -69,7 +69,8 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         was none.
     drift_points_ : ndarray of shape (n_alarms,)
         Numbers of rows of `partial_fit` scored when an alarm was raised, the last 1,000. One for
-        each lasting change.
+        each lasting change. Rows of `fit`, and of the first call if there was no `fit`, are not
+        scored: add their number for the position in the stream.
     drift_angle_ : float
         Sine of the largest angle between the first subspace and the one now.
     n_features_in_ : int

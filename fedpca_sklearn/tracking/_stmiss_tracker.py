@@ -116,7 +116,7 @@ class STMissTracker(BlockTransformer):
             warnings.warn(
                 "the subspace of the rows has changed: the components are those of the last rows, "
                 f"and {self.subspace_.n_samples:.0f} of {self.n_samples_seen_} rows count. For "
-                "components of all rows set forgetting_factor=1.0, or take StreamingPCA.",
+                "components of all rows set forgetting_factor=1.0.",
                 UserWarning,
                 stacklevel=3,
             )
