@@ -1,9 +1,9 @@
 """A few leading eigenpairs of scatter matrices, by the two routes to them and by ARPACK.
 
-`eigh_top` tries a Krylov space of one vector first, and LAPACK's reduction to tridiagonal form
-where the space does not suffice. Scatter matrices of rows whose variances follow a power law;
-alpha = 0 is white noise, for which the try is lost. "sine" is that of the largest angle to the
-directions that LAPACK finds. The least of several times.
+`eigh_top` tries ARPACK first, asks Cholesky's method whether a pair was missed, and takes LAPACK's
+reduction to tridiagonal form where the space does not suffice. Scatter matrices of rows whose
+variances follow a power law; alpha = 0 is white noise, for which the try may be lost. "sine" is
+that of the largest angle to the directions that LAPACK finds. The least of several times.
 """
 
 from functools import partial

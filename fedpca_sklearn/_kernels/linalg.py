@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dnrm2, dsymm, dsymv, dsyr2k
+from scipy.linalg.blas import dnrm2, dsymm, dsymv, dsyr2k, dsyrk
 from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from .lanczos import leading_by_lanczos
 from .rows import sums_in_groups
 from .sizes import (
     COLUMNS_OF_THREADS,
     few_of_all,
-    ritz_pairs_suffice,
     row_slices,
     slices_of,
+    vectors_of_lanczos,
     very_few_of_all,
 )
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
@@ -88,6 +87,9 @@ _ROWS_OF_MIRROR = 64
 # From a share of one in so many on all eigenvalues take no longer than bounds of some; and how many
 # times what is needed is looked for, so that more rows need no other look.
 _MANY, _AHEAD = 4, 4.0
+# Restarts of ARPACK at most, after which white noise of 2,000 columns has converged; and the last
+# eigenvalue as a share of the first, beside which rounding errors are small.
+_RESTARTS, _LEAST_SHARE = 10, 1e-10
 _EPS = float(np.finfo(np.float64).eps)
 # Share of the largest eigenvalue of a scatter matrix above which its eigenvectors are right to some
 # thousand roundings.
@@ -326,36 +328,24 @@ def eigh_top(
     G: np.ndarray,
     max_rank: int,
     overwrite: bool = False,
-    n_certain: int | None = None,
     few: bool = False,
-    factor: bool = False,
-    eps: float = _EPS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenpairs in decreasing order; all of them unless a ``few`` of many are wanted.
 
     Only the lower triangle is read. With ``overwrite`` a matrix in Fortran's order may be destroyed
-    instead of copied. Of a matrix without negative eigenvalues only the first ``n_certain`` pairs
-    need be exact, and there may be fewer than ``max_rank``; see `leading_by_lanczos`, also for
-    ``factor`` and ``eps``.
+    instead of copied.
     """
     m, max_rank = G.shape[0], max(max_rank, 1)
     largest = float(G.diagonal().max(initial=0.0))
     if 0 < largest < 1 / _FAR or _FAR < largest < np.inf:
         # some drivers of LAPACK lose half of the digits there
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
-        lam, W = eigh_top(G * unit, max_rank, True, n_certain, few, factor, eps)
+        lam, W = eigh_top(G * unit, max_rank, True, few)
         return lam / unit, W
-    tried = False
-    if n_certain is not None and ritz_pairs_suffice(max_rank, n_certain, m):
-        found = pairs_by_lanczos(G, n_certain, max_rank - n_certain, factor=factor, eps=eps)
-        if found is not None:
-            return found
-        tried = True  # and more pairs would take a larger space
     options = {"overwrite_a": overwrite, "check_finite": False}
     if few or few_of_all(max_rank, m):
-        found = None
-        if not tried and very_few_of_all(max_rank, m) and G.dtype == np.float64:
-            found = pairs_by_lanczos(G, max_rank, eps=eps)
+        by_lanczos = very_few_of_all(max_rank, m) and G.dtype == np.float64
+        found = _pairs_by_lanczos(G, max_rank) if by_lanczos else None
         found = found or _few_pairs(G, max_rank, options)
         if found is not None:
             return found
@@ -390,6 +380,32 @@ def _few_pairs(
     return None
 
 
+def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The first few eigenpairs by ARPACK, from products of the lower triangle with vectors.
+
+    None where it does not converge soon, or where they are not certain to be the first ones. An
+    eigenvalue may be missed that is equal to another one, or whose vector is hidden from the first
+    vector of the Krylov space. Cholesky's method tells whether what the pairs leave of the matrix
+    has an eigenvalue above the last of them.
+    """
+    m, lower = len(G), not G.flags.c_contiguous
+    half = np.asfortranarray(G if lower else G.T)
+    times = LinearOperator((m, m), partial(dsymv, 1.0, half, lower=lower), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(m)
+    how = {"v0": start, "ncv": vectors_of_lanczos(count), "maxiter": _RESTARTS}
+    try:
+        lam, W = eigsh(times, count, which="LA", **how)
+    except ArpackError:
+        return None
+    if not lam[0] > _LEAST_SHARE * lam[-1]:
+        return None
+    rest = dsyrk(1.0, W * np.sqrt(lam), beta=-1.0, c=half, lower=lower)
+    rest[np.diag_indices(m)] += lam[0]
+    if dpotrf(rest, lower=lower, overwrite_a=1)[1]:
+        return None
+    return lam[::-1], W[:, ::-1]
+
+
 def least_leading(
     G: np.ndarray, count: int, least: float, near: np.ndarray | None = None
 ) -> tuple[float, float]:
@@ -422,24 +438,6 @@ def least_leading(
     lam = np.linalg.eigvalsh(Q.T @ dsymm(1.0, half, Q, lower=lower))
     rest = whole**2 - float(np.sum(lam[:-1].clip(0) ** 2))
     return float(lam[0]) - rounding, math.sqrt(max(rest, float(lam[-1]) ** 2)) + rounding
-
-
-def pairs_by_lanczos(
-    G: np.ndarray, count: int, reserves: int = 0, **options: Any
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The same from products of the lower triangle with vectors, in units in which none overflows.
-
-    None where they are not certain; see `leading_by_lanczos`.
-    """
-    diagonal = G.diagonal()
-    unit = float(diagonal.max())
-    if not 1e-200 < unit < 1e200:
-        return None
-    lower = not G.flags.c_contiguous
-    half = np.asfortranarray(G if lower else G.T)
-    times = partial(dsymv, 1 / unit, half, lower=lower)
-    found = leading_by_lanczos(times, diagonal / unit, count, reserves, **options)
-    return None if found is None else (found[0] * unit, found[1].T)
 
 
 def mirror(A: np.ndarray) -> None:
@@ -544,7 +542,7 @@ def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leading_of_factor(
-    R: np.ndarray, count: int, to_rounding: bool = True, eps: float = _EPS
+    R: np.ndarray, count: int, to_rounding: bool = True
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Leading right singular vectors and values of a factor R, from eigenvectors of R R^T.
 
@@ -555,7 +553,7 @@ def leading_of_factor(
     largest = np.abs(R).max()
     if not 1e-100 < largest < 1e100:
         return None
-    lam, U = eigh_top(R @ R.T, count, eps=eps)
+    lam, U = eigh_top(R @ R.T, count)
     if not lam[-1] > (_TO_ROUNDING if to_rounding else _CERTAIN) * lam[0]:
         return None
     Q = np.linalg.qr(R.T @ U)[0]

@@ -126,9 +126,7 @@ def leading_directions(
         G = np.asfortranarray(G[np.ix_(used, used)])
         if certificate.get("deflation") is not None:
             certificate["deflation"] = certificate["deflation"][:, used]
-    eps = float(np.finfo(certificate.get("dtype", np.float64)).eps)
-    pairs = eigh_top(G, max_rank, True, certificate.get("n_certain"), eps=eps)
-    found = top_of_scatter(*pairs, count, **certificate)
+    found = top_of_scatter(*eigh_top(G, max_rank, True), count, **certificate)
     if found is None or len(G) == d:
         return found
     V, s = found

@@ -61,8 +61,6 @@ _ENTRIES_MOVED, ROWS_OF_GROUP = 2**16, 64
 # Directions whose parts may be taken off rows in float32.
 MOST_APART = 8
 
-# Vectors of the Krylov space that says whether a few eigenpairs are all there are.
-VECTORS_OF_DOUBT = 64
 
 # Up to this many rows, or columns, of a stack its leading directions are found all at once.
 EXACT_ORDER = 1024
@@ -214,7 +212,7 @@ def peak_bytes(
             of_thread += min(rows, rows_moved(d)) * (itemsize * d + 12 * MOST_APART)
         chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
-            pairs = bytes_of_pairs(k, d)
+            pairs = bytes_of_pairs(k, d) + square * very_few_of_all(k, d)
         elif n_certain is not None and k == d and few_of_all(n_certain, d):
             pairs = square + bytes_of_pairs(n_certain, d)
         elif d <= SMALL_EIGENPROBLEM:  # numpy's, of a copy
@@ -260,27 +258,13 @@ def very_few_of_all(k: int, order: int) -> bool:
 
 
 def vectors_of_lanczos(k: int) -> int:
-    """Vectors at which such a space stops growing."""
-    return 4 * k + 50
-
-
-def vectors_of_first_look(k: int) -> int:
-    """Vectors of such a space from which on it is asked how close its pairs are."""
-    return 3 * k // 2 + 16
-
-
-def ritz_pairs_suffice(k: int, n_certain: int | None, order: int) -> bool:
-    """Whether the space of so few exact pairs has room for all k, of which the others need not be
-    exact.
-    """
-    if n_certain is None or not n_certain < k <= vectors_of_first_look(n_certain):
-        return False
-    return very_few_of_all(n_certain, order)
+    """Vectors of such a space before it is restarted."""
+    return 2 * k + 20
 
 
 def bytes_of_pairs(k: int, order: int) -> int:
     """Peak memory of a few eigenpairs beside the matrix."""
-    spaces = vectors_of_lanczos(k) + VECTORS_OF_DOUBT + 6 if very_few_of_all(k, order) else 0
+    spaces = vectors_of_lanczos(k) + 2 * k + 10 if very_few_of_all(k, order) else 0
     return 8 * order * (2 * k + spaces)
 
 

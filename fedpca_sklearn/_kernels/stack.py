@@ -341,8 +341,7 @@ class DenseBlock(Block):
         G[k:, :k] *= self.s
         G[:k, k:] = G[k:, :k].T
         G[np.arange(k), np.arange(k)] = self.s**2
-        exact = None if choose_rank else n_certain
-        lam, W = eigh_top(G, R if choose_rank else max_rank, n_certain=exact, factor=True)
+        lam, W = eigh_top(G, R if choose_rank else max_rank)
         p = count_kept(np.sqrt(lam.clip(0)), max_rank, choose_rank, past_scatter + self.scatter)
         p = min(p, R - self.center)  # centring takes one dimension
         tol = ORTHONORMALITY_TOL[self.V.dtype]

@@ -18,12 +18,11 @@ from .._kernels.linalg import (
     leading_of_factor,
     least_leading,
     norm_of_scatter,
-    pairs_by_lanczos,
     right_singular,
     rounding_of_scatter,
 )
 from .._kernels.scatter import add_rows, leading_directions
-from .._kernels.sizes import SMALL_EIGENPROBLEM, few_of_all
+from .._kernels.sizes import few_of_all
 from .._kernels.threads import computed_once, threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from ._directions import all_directions
@@ -36,8 +35,6 @@ _CERTAIN = 1e-16
 # Columns from which on, and for each wanted eigenpair, these take less time than all: 3 of 96
 # columns half of it, 13 of 160 three quarters.
 _FEW, _FOR_EACH = 48, 12
-# Columns up to which LAPACK finds a few sooner than Lanczos's method.
-_BY_LAPACK = 192
 
 
 class Moments:
@@ -145,8 +142,7 @@ class Factor(Moments):
         if not few_of_all(self.n_certain, len(self.R)):
             return None
         with threads_for(16 * self.R.size):
-            eps = float(np.finfo(self.dtype).eps)
-            found = leading_of_factor(self.R, self.n_certain, self.to_rounding, eps)
+            found = leading_of_factor(self.R, self.n_certain, self.to_rounding)
         return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
 
@@ -284,13 +280,9 @@ class ScatterMatrix(Moments):
     def _pairs(self) -> Found:
         """Leading eigenpairs within the columns with scatter: the wanted ones, or all."""
         m, n_certain = len(self._columns), self.certainty.n_certain
-        eps = float(np.finfo(self.dtype).eps)
+        few = n_certain > 0 and (few_of_all(n_certain, m) or _FOR_EACH * n_certain <= m >= _FEW)
         with threads_for(16 * m * m):
-            G = self._within()
-            few = n_certain > 0 and (few_of_all(n_certain, m) or _FOR_EACH * n_certain <= m >= _FEW)
-            if few and _BY_LAPACK < m <= SMALL_EIGENPROBLEM:
-                return pairs_by_lanczos(G, n_certain, eps=eps) or eigh_top(G, m)
-            return eigh_top(G, n_certain if few else m, few=few, eps=eps)
+            return eigh_top(self._within(), n_certain if few else m, few=few)
 
     def _within(self) -> np.ndarray:
         """The scatter matrix of the columns that have some."""

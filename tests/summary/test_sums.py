@@ -221,7 +221,7 @@ def test_sites_that_are_only_summed_up_solve_for_no_directions(alpha, asked):
         asked.clear()
         pca = FederatedPCA(5, n_clients=20).fit(rows.astype(dtype))
         assert_allclose(pca.singular_values_, s, rtol=1e-5)
-        assert len(asked) <= 2, dtype
+        assert len(asked) <= 3, dtype  # with the one of the directions that are read
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])
