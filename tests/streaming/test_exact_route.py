@@ -284,7 +284,6 @@ def test_sparse_rows_few_scatter_matrices_and_wide_bases_are_all_that_is_held():
     assert pca.memory_bytes(50_000) < 50e6
     # linear in the features above the dimension up to which all directions are kept
     assert StreamingPCA(10).memory_bytes(4000) < 20 * 8 * 4000 * 22
-    assert StreamingPCA(20).memory_bytes(1001) < StreamingPCA(20).memory_bytes(1000)
     X = np.zeros((400, 20_000))
     pca = StreamingPCA(2, oversampling=0).fit(X[:3] + np.arange(3)[:, None])
     assert peak_bytes(lambda: pca.transform(X)) < X.nbytes / 8  # some entries at a time
