@@ -290,12 +290,12 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     spike = of_means = of_spikes = 0.0
     if terms.costs.mean is not None:  # n m m^T, of which m has noise, is taken off
         t = terms.mean_std * shares
-        n_rows = np.array([s.n_samples / n_calls for s in sites] * n_calls)
+        n_rows = np.array([s.n_samples / n_calls for s in sites])
         if spikes := _spikes_of_means(pca, terms, sites, t, n_calls):
             spike = max(spikes)
             of_spikes = spike_of_means(size, d, float(np.mean(spikes)), n_releases)
         # and the means of clients differ by their noise
-        of_means = noise_of_means(t, d, n_rows, terms.row_norm)
+        of_means = noise_of_means(t, d, n_rows, terms.row_norm, n_calls)
     found, noise = pca.subspace_, edge(size, d, spike)
     spectra = _spectra(pca, sites, n_calls)
     above = _n_above(found, sites, spectra, noise, of_means, n_calls, of_spikes)
@@ -312,7 +312,7 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
     pca.n_components_above_noise_ = above
     if pca.n_components == ABOVE_NOISE:
         pca._set_fitted(pca.subspace_, max(1, above), pca.n_samples_)
-    of_all = edge_of_sum(noise, spectra[0], d, of_spikes) + of_means
+    of_all = edge_of_sum(noise, spectra[0], d, of_spikes, n_calls) + of_means
     message = noise_message(float(found.singular_values.max(initial=0.0)) ** 2, of_all, d)
     asked = isinstance(pca.n_components, Integral) and above < pca.n_components_
     if message is None and noise and asked and n_releases == 1:  # where the edge is exact
@@ -323,9 +323,9 @@ def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -
 def _spectra(
     pca: Any, sites: list[Subspace], n_calls: int = 1
 ) -> tuple[list[np.ndarray], list[float] | None]:
-    """Eigenvalues of all releases and their traces, None where these tell nothing."""
-    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in sites] * n_calls
-    traces = [s.scatter / n_calls for s in sites] * n_calls
+    """Eigenvalues of a release of each site and traces, None where these tell nothing."""
+    spectra = [s.singular_values.astype(np.float64) ** 2 / n_calls for s in sites]
+    traces = [s.scatter / n_calls for s in sites]
     return spectra, traces if pca.mechanism._SYMMETRIC else None
 
 
@@ -348,7 +348,7 @@ def _n_above(
     within = between < merged / 2
     # of the calls of a client the spread is not known
     merged -= of_means if n_calls > 1 else np.minimum(between, of_means)
-    return count_above(merged, *spectra, noise, found.n_features, of_spikes, within)
+    return count_above(merged, *spectra, noise, found.n_features, of_spikes, within, n_calls)
 
 
 def _spikes_of_means(

@@ -67,7 +67,9 @@ def spike_of_means(size: float, d: int, spike: float, n: int) -> float:
     return n * b + edge(math.hypot(w, spike) / 2, n, n * (math.hypot(b, spike / 2) - b))
 
 
-def noise_of_means(std: float, d: int, n_rows: np.ndarray, row_norm: float) -> float:
+def noise_of_means(
+    std: float, d: int, n_rows: np.ndarray, row_norm: float, n_times: int = 1
+) -> float:
     """Largest eigenvalue of what the noise of the means of K releases adds to their merge.
 
     Means of n_k rows have noise of deviation ``std`` / n_k, and less where it is longer than
@@ -77,7 +79,8 @@ def noise_of_means(std: float, d: int, n_rows: np.ndarray, row_norm: float) -> f
     of n rows each, std (sqrt(d) + sqrt(K - 1)) / sqrt(n).
     """
     variances = np.minimum(std, n_rows * (row_norm / math.sqrt(d))) ** 2 / n_rows
-    f = math.sqrt(max(0.0, float(variances @ (1 - n_rows / n_rows.sum()))))
+    left = variances @ (n_times - n_rows / n_rows.sum())  # of n_times releases of each
+    f = math.sqrt(max(0.0, float(left)))
     return (min(f, math.sqrt(variances.max())) * math.sqrt(d) + f) ** 2
 
 
@@ -107,22 +110,30 @@ def n_within(components: np.ndarray, others: np.ndarray, lean: float) -> int:
     return int(np.argmax(np.r_[cosines < _SAME + min(lean, 1.0) ** 2 / 2, True]))
 
 
-def edge_of_sum(largest: float, spectra: list[np.ndarray], d: int, of_spikes: float = 0.0) -> float:
+def edge_of_sum(
+    largest: float,
+    spectra: list[np.ndarray],
+    d: int,
+    of_spikes: float = 0.0,
+    n_times: int = 1,
+) -> float:
     """Largest eigenvalue of a sum of noise matrices that have lost their negative eigenvalues.
 
-    ``largest`` is that of each before, ``spectra`` what is left of them. With K of mean b and
-    variance v (of all d eigenvalues), as if they were free: K b + L - 2 b + 2 sqrt((K - 1) v),
-    exact for projections. By simulation 2 to 25 % too large for K from 2 to 50, d from 10 to 100.
-    It is at least ``of_spikes``, that along a mean which all have: see `spike_of_means`.
+    ``largest`` is that of each before, ``spectra`` what is left of them, ``n_times`` each. With K
+    of mean b and variance v (of all d eigenvalues), as if they were free: K b + L - 2 b +
+    2 sqrt((K - 1) v), exact for projections. By simulation 2 to 25 % too large for K from 2 to 50,
+    d from 10 to 100. It is at least ``of_spikes``, that along a mean which all have: see
+    `spike_of_means`.
     """
-    if len(spectra) == 1:
+    K = n_times * len(spectra)
+    if K == 1:
         return largest
     means = [values.sum() / d for values in spectra]
     b = float(np.mean(means))
     v = float(np.mean([values @ values / d for values in spectra]) - np.mean(np.square(means)))
     v = max(v, 0.0)  # rounding may leave less than nothing
-    within = largest - 2 * b + 2 * math.sqrt((len(spectra) - 1) * v)
-    return max(len(spectra) * b + max(largest - b, within), of_spikes)
+    within = largest - 2 * b + 2 * math.sqrt((K - 1) * v)
+    return max(K * b + max(largest - b, within), of_spikes)
 
 
 def bulk(values: np.ndarray, n_above: int, d: int, scatter: float) -> float:
@@ -217,18 +228,20 @@ def count_above(
     d: int,
     of_spikes: float = 0.0,
     within: np.ndarray | None = None,
+    n_times: int = 1,
 ) -> int:
     """Eigenvalues of merged releases beyond the edge of noise; those before are taken off it.
 
     ``noise`` is the edge of each release, ``spectra`` are their eigenvalues and ``scatters`` their
-    traces, None where singular values stand for them. With j components found, d - j are left to
-    the noise. ``of_spikes`` is that of `edge_of_sum`. ``within`` says of which components most is
-    in the releases, and not in the spread of their means; None: all.
+    traces, ``n_times`` each; None where singular values stand for them. With j components found,
+    d - j are left to the noise. ``of_spikes`` is that of `edge_of_sum`. ``within`` says of which
+    components most is in the releases, and not in the spread of their means; None: all.
     """
-    if scatters and len(spectra) > 1 and all(len(values) >= d - 1 for values in spectra):
+    K = n_times * len(spectra)
+    if scatters and K > 1 and all(len(values) >= d - 1 for values in spectra):
         # none was negative, but one along a mean: noise as it was drawn
-        noise *= math.sqrt(len(spectra))
-        spectra, scatters, within = [merged], [sum(scatters)], None
+        noise *= math.sqrt(K)
+        spectra, scatters, within, K, n_times = [merged], [n_times * sum(scatters)], None, 1, 1
     for found, value in enumerate(merged[: d - 1]):
         here = found if within is None else int(within[:found].sum())
         lift = 0.0
@@ -236,10 +249,10 @@ def count_above(
             pairs = zip(spectra, scatters, strict=True)
             lift = float(np.mean([bulk(s, here, d, t) for s, t in pairs]))
         edge = noise * math.sqrt((d - found) / d)
-        if len(spectra) > 1:
+        if K > 1:
             about = [np.pad(s[here:], (0, d - max(len(s), here))) - lift for s in spectra]
-            edge = edge_of_sum(edge, about, d - here, of_spikes)
-            lift *= len(spectra)
+            edge = edge_of_sum(edge, about, d - here, of_spikes, n_times)
+            lift *= K
         if value <= fluctuating(edge, d - found, _ABOVE) + lift:
             return found
     return min(len(merged), d - 1)

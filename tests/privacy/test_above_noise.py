@@ -23,7 +23,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
-from fedpca_sklearn.privacy._above_noise import edge, edge_of_sum, fluctuating
+from fedpca_sklearn.privacy._above_noise import count_above, edge, edge_of_sum, fluctuating
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
 
@@ -150,6 +150,12 @@ def test_edges_of_sums_of_releases_are_those_of_simulated_noise():
         total = sum((V * values) @ V.T for values, (_, V) in zip(spectra, pairs, strict=True))
         ratio = np.linalg.eigvalsh(total)[-1] / edge_of_sum(edge(1.0, d), spectra, d)
         assert 0.8 < ratio < 1 + d ** (-2 / 3) / 2
+        # calls of which each left the same cost no more than one
+        each = ([s[s > 0][::-1] for s in spectra], [s.sum() for s in spectra])
+        merged = 2 * 0.8 ** np.arange(d) * edge_of_sum(edge(1.0, d), spectra, d, n_times=4)
+        found = count_above(merged, *each, edge(1.0, d), d, n_times=4)
+        repeated = [4 * e for e in each]
+        assert 1 < found == count_above(merged, *repeated, edge(1.0, d), d) < d - 1
     spike = np.diag(np.eye(d)[0] * 30)
     spiked = np.linalg.eigvalsh(noise_matrix(rng, d) + spike)[-1]
     assert abs(spiked / edge(1.0, d, 30.0) - 1) < 0.1

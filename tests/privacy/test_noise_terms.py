@@ -97,6 +97,7 @@ def test_noise_between_means_is_that_of_the_clients_with_few_rows(n_rows):
     found = np.linalg.norm(np.sqrt(n)[:, None] * short, 2) ** 2
     assert 1.1 < noise_of_means(t, D, n, R) / found < 1.7
     assert noise_of_means(t, D, n[:1], 1e3) == 0.0
+    assert noise_of_means(t, D, n, R, 3) == pytest.approx(noise_of_means(t, D, np.tile(n, 3), R))
 
 
 @pytest.mark.parametrize("along", [False, True])
