@@ -389,6 +389,17 @@ def test_units_do_not_matter(code):
 
 
 @every_case
+def test_rounding_decides_nothing(code):
+    """Of rows without noise all that is left is rounding, which is another in each unit."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((200, 3)) * [4, 2, 1] @ rng.standard_normal((3, 12))
+    X += 5 * rng.standard_normal(12)
+    for unit in (1 / 3, 1e9):
+        found, want = (made(code).fit(rows).singular_values_[:3] for rows in (unit * X, X))
+        assert_allclose(found / unit, want, rtol=1e-9)
+
+
+@every_case
 def test_a_refit_equals_a_fit(code):
     model = made(code).fit(rows(50, 7, seed=1)).fit(rows())
     assert_same_model(model, fitted(code), tol=1e-12)

@@ -40,7 +40,7 @@ LOSS_KEPT = 0.98
 # The least positive number.
 _TINY = np.finfo(np.float64).tiny
 # Shares of a row's energy up to which a residual is a rounding error.
-_ROUNDING_SHARE = 1e-28
+ROUNDING_SHARE = 1e-28
 
 
 class Misfit(NamedTuple):
@@ -66,7 +66,7 @@ class Misfit(NamedTuple):
     ) -> Misfit:
         """From sums of what rows are misfit by; residuals below ``hidden`` are not known."""
         noise = max(residual, hidden) / free if free > 0 else math.nan
-        share = max(noise * entries / square, _ROUNDING_SHARE) if square > 0 else math.nan
+        share = max(noise * entries / square, ROUNDING_SHARE) if square > 0 else math.nan
         known = min(max(residual, 0.0) / max(hidden, residual, _TINY), 1.0)
         return cls(noise, share, share * known)
 

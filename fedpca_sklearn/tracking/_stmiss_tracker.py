@@ -27,6 +27,7 @@ from ._stmiss import (
     BETTER,
     FALL,
     LOSS_KEPT,
+    ROUNDING_SHARE,
     WORSE,
     ChangeDetection,
     Filled,
@@ -164,7 +165,9 @@ class STMissTracker(BlockTransformer):
         other = replace(other, whole=state.whole)
         rival = self._taken(other, Y)
         forgets, keeps = (rival, new) if new.keeps else (new, rival)
-        if forgets.loss < keeps.loss:
+        counted = keeps.summary
+        about_zero = counted.scatter + counted.n_samples * float(counted.mean @ counted.mean)
+        if forgets.loss + ROUNDING_SHARE * about_zero < keeps.loss:  # not by rounding alone
             return replace(forgets, rival=keeps)
         return replace(keeps, rival=forgets)
 
