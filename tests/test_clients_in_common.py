@@ -6,6 +6,7 @@ rounding, and those that go in rounds by their tolerance of 1e-10, or by none wh
 rounds is fixed: 1e-8 is above both, and far below any error in the algebra.
 """
 
+import math
 from itertools import product
 
 import joblib
@@ -102,6 +103,19 @@ def test_weights_are_repeated_rows_and_a_client_without_weight_is_absent(code, s
     assert weighted.clients_ == repeated.clients_ == sorted(set(labels.tolist()))
     sent = weighted.communication_.table[0]["messages_up"]
     assert sent == repeated.communication_.table[0]["messages_up"]
+
+
+@every_model
+@pytest.mark.parametrize("factor", [1e-30, 1e-250, 1e200])
+def test_weights_times_a_number_are_no_other_weights(code, sites, factor):
+    X, clients = sites
+    weight = 2.0**-10 * np.random.default_rng(3).uniform(0.5, 1.5, len(X))
+    if factor > 1 and any(word in code for word in ("Noise", "Hetero", "Robust")):
+        return  # which count rows: of fewer than a few little is known
+    a = made(code).fit(X, clients=clients, sample_weight=weight)
+    b = made(code).fit(X, clients=clients, sample_weight=factor * weight)
+    assert_allclose(b.components_, a.components_, atol=1e-8)
+    assert_allclose(b.singular_values_ / math.sqrt(factor), a.singular_values_, rtol=1e-8)
 
 
 @in_turn("kind", sp.csr_array, sp.csc_matrix, sp.coo_array)

@@ -204,7 +204,8 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
         """
         d = len(pooled)
         scatter, n = awaited_sum(federation, clients, Scatter(pooled), np.empty(0))
-        unit = math.sqrt(max(float(scatter), 0.0) / max(float(n), 1.0) / d) or 1.0
+        n = float(n) if n > 0 else 1.0  # noise of a channel
+        unit = math.sqrt(max(float(scatter), 0.0) / n / d) or 1.0
 
         V = linalg.orthonormalised(rng.standard_normal((min(self.n_components, d, n_rows), d)))
         weighted = WeightedSums(federation, unit, self.center, len(V) + 1)

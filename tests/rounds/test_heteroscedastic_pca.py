@@ -112,6 +112,9 @@ def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own(
     pca = fitted(50, few, np.r_[labels, ["few"] * 3])
     assert pca.noise_variances_["few"] == pytest.approx(few.var(axis=0).mean(), rel=1e-9)
     assert sine(pca.components_, V) < 0.5
+    light = FederatedHeteroscedasticPCA(3, tol=1.0, random_state=0)
+    light.fit(X, clients=labels, sample_weight=np.full(len(X), 1e-200))  # of no row in all
+    assert_allclose([*light.noise_variances_.values()], X.var(axis=0).mean(), rtol=1e-9)
     lost = fitted(50, X, labels, channel=PerfectChannel(dropout=0.3))
     assert sine(lost.components_, V) < 0.5
 
