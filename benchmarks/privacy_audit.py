@@ -42,7 +42,7 @@ from fedpca_sklearn.privacy import (
 )
 from fedpca_sklearn.privacy._gaussian import epsilon_of
 from fedpca_sklearn.privacy._ledger import Accounts
-from fedpca_sklearn.privacy._mechanism import Terms
+from fedpca_sklearn.privacy._mechanism import Costs, Terms
 from fedpca_sklearn.privacy._private_searches import Shape
 from fedpca_sklearn.privacy._rows import ClippedRows, row_norms
 from fedpca_sklearn.rounds._queries import Moments, PrivateClient, TimesScatter, Variances
@@ -322,6 +322,7 @@ SEARCHES = {
     "norm": AnalyzeGauss(4.0, DELTA, PrivateNorm(share=0.45)),
     # one norm, so that the noise on the means is all that there is
     "centre": AnalyzeGauss(2.0, DELTA, R, center=PrivateCenter((R, 1.01 * R), share=0.45)),
+    "norm of a second release": AnalyzeGauss(2.0, DELTA, "private"),
 }
 
 
@@ -333,6 +334,8 @@ def rows_of_search(what, side):
     """
     if what == "centre":
         return clients_of(PAIRS["mirrored"][side], 1)[0]
+    if what == "norm of a second release":  # long ones along the diagonal, the last one across it
+        return np.r_[np.tile([1.0, 0], (200, 1)), np.full((5, 2), 1e3), [[1e3, 1e3 - 2e3 * side]]]
     X = np.zeros((100, 1))
     X[:38], X[38:46], X[-1] = 1e100, 1.0, 1e200 * side
     return X
@@ -342,6 +345,8 @@ def found_in(what, side, n_runs):
     """What a search releases, in each run, and mu^2 of it."""
     mechanism, X = SEARCHES[what], rows_of_search(what, side)
     n, d = X.shape
+    if what == "norm of a second release":
+        return compared(mechanism, X, [np.random.default_rng([side, run]) for run in range(n_runs)])
     mu2 = mechanism.costs(d, 1, 1.0, mechanism._searches_of(n, d)).searches
     rngs = (np.random.default_rng([side, run]) for run in range(n_runs))
     if what == "centre":
@@ -361,6 +366,23 @@ def found_in(what, side, n_runs):
     return np.log(norms[found])[:, None], mu2
 
 
+def compared(mechanism, X, rngs):
+    """All numbers behind a longer norm, of which each run looks at three, and mu^2 of them."""
+    shape = Shape(np.eye(D), np.ones(D), np.array([1e9, 0.0]), 1e-9)
+    costs = Costs(75 / 4 * mechanism.budget(), None)  # four times 1 / 75 of it
+    terms, seen, noisy = Terms(1.0, None, costs, shape=shape), [], AnalyzeGauss._noisy
+
+    def kept(self, values, std, rng):
+        seen.append(noisy(self, values, std, rng))
+        return np.full(len(values), -1.0) if len(values) == 1 else seen[-1]  # nothing differs
+
+    with mock.patch.object(AnalyzeGauss, "_noisy", kept):
+        for rng in rngs:
+            rows = terms.clipped(X)
+            _, mu2 = _private_searches.norm_that_turns_little(rows, terms, mechanism, rng)
+    return np.concatenate(seen).reshape(len(rngs), -1), mu2
+
+
 @contextmanager
 def means_as_released():
     """Noisy means of the rounds of a centre, before they are shortened; points hardly move."""
@@ -377,7 +399,7 @@ def means_as_released():
 def search_audited(what, n_runs):
     """Stated epsilon of a search, and its lower bound."""
     (here, mu2), (there, _) = (found_in(what, side, n_runs) for side in (0, 1))
-    delta = DELTA if what == "centre" else DELTA_OF_NORM
+    delta = DELTA_OF_NORM if what == "norm" else DELTA
     return epsilon_of(math.sqrt(mu2), delta), lower_bound(here, there, delta)
 
 
@@ -418,6 +440,10 @@ SEARCH_FAULTS = {
     "half of the noise on means": (
         "centre",
         _patched(AnalyzeGauss, "_sum_std", lambda std: lambda *of: std(*of) / 2),
+    ),
+    "a third of the noise on what differs": (
+        "norm of a second release",
+        _patched(AnalyzeGauss, "_sum_std", lambda std: lambda *of: std(*of) / 3),
     ),
 }
 

@@ -376,7 +376,8 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
     terms = mechanism.terms(np.empty((0, d)), costs)
     search = mechanism.searches.get("row_norm")
     if search is not None:
-        aim = aim_for_moments(n, d, mechanism.budget() / mechanism.n_releases)
+        budget = mechanism.budget() / mechanism.n_releases
+        aim = aim_for_moments(n, d, budget, not mechanism._shaped(budget))
         R = found_norm(np.sqrt(squares), search.bounds, aim, math.inf, rng)
         terms = replace(terms, row_norm=R)
     if "center" in mechanism.searches:

@@ -26,7 +26,13 @@ from .._validation.checks import (
 )
 from ._gaussian import DiscreteGaussian, epsilon_of, mu_of
 from ._ledger import PrivacyLedger, PrivacySpent
-from ._private_searches import FIRST, PrivateCenter, PrivateNorm, Shape
+from ._private_searches import (
+    FIRST,
+    PrivateCenter,
+    PrivateNorm,
+    Shape,
+    norm_that_turns_little,
+)
 from ._rows import ClippedRows, row_norms
 
 # Words of 32 bits in the seed of a client.
@@ -498,10 +504,18 @@ class Mechanism(Strategy):
             terms = replace(terms, center=center)
         if isinstance(search, PrivateNorm):
             norms = row_norms(X, terms.center)
-            row_norm, of_norm = search.found(norms, X.shape[1], budget, rng)
+            once = not self._shaped(budget)
+            row_norm, of_norm = search.found(norms, X.shape[1], budget, rng, once)
             terms, spent = replace(terms, row_norm=row_norm), spent + of_norm
         terms = replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
-        return self._second_look(terms.clipped(X), terms, rng) if self._shaped(budget) else terms
+        if not self._shaped(budget):
+            return terms
+        terms = self._second_look(terms.clipped(X), terms, rng)
+        row_norm, cost = norm_that_turns_little(terms.clipped(X), terms, self, rng)
+        assert terms.shape is not None
+        shape = replace(terms.shape, counts=row_norm == terms.row_norm)
+        costs = terms.costs._replace(product=terms.costs.product - cost)
+        return replace(terms, row_norm=row_norm, costs=costs, shape=shape)
 
     def _shaped(self, budget: float) -> bool:
         """Whether the second moment is released twice, then in the shape of the first release."""

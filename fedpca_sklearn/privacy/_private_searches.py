@@ -13,7 +13,7 @@ from sklearn.isotonic import isotonic_regression
 
 from .._validation.checks import check_number
 from ._gaussian import _Bits
-from ._rows import ClippedRows, row_norms
+from ._rows import ClippedRows, blocks_about, row_norms
 
 # ---------------------------------------- the exponential mechanism, drawn exactly
 
@@ -92,16 +92,16 @@ class Aim(NamedTuple):
     slope: int
 
 
-def signal_left(n: float, d: int, mu2: float) -> float:
+def signal_left(n: float, d: int, mu2: float, once: bool = True) -> float:
     """T of `PrivateNorm` for n rows of d columns, whose second moment is released for mu^2."""
     above_noise = n * math.sqrt(mu2 / d)
     T = 0.95 - 0.05 * math.log2(min(max(above_noise, 50.0), 200.0) / 25)
-    return max(T * max(above_noise / _MANY, 1.0) ** -_FALL, _LEAST_LEFT)
+    return max(T * max(above_noise / _MANY, 1.0) ** -_FALL, _LEAST_LEFT) if once else T
 
 
-def aim_for_moments(n: float, d: int, mu2: float) -> Aim:
+def aim_for_moments(n: float, d: int, mu2: float, once: bool = True) -> Aim:
     """Aim for a second moment of n rows whose noise has a budget of mu^2; see `PrivateNorm`."""
-    return Aim(round(_OF / 2 * signal_left(n, d, mu2)), _OF // 2)
+    return Aim(round(_OF / 2 * signal_left(n, d, mu2, once)), _OF // 2)
 
 
 class PrivacyBoundWarning(UserWarning):
@@ -162,8 +162,10 @@ class PrivateNorm(_Search):
     of the norms hardly moves it, and of rows of about equal norms few are clipped, as shortening
     all of them may turn the components. With s = n mu / sqrt(d), for n rows, d columns and the mu
     of the release: where noise is much it matters more, and T rises to 0.9 where s falls from 200
-    to 50. Of many rows what clipping turns matters more, which no number of rows makes smaller: T
-    is 0.8 (1000 / s)^0.6 for s beyond 1000, and at least 0.02. To tell norms apart of which every
+    to 50. Of many rows what clipping turns matters more, which no number of rows makes smaller.
+    `AnalyzeGauss` compares the norm with longer ones before its second release, and takes one of
+    these where rows longer than the norm know other directions. Elsewhere T is 0.8 (1000 / s)^0.6
+    for s beyond 1000, and at least 0.02. To tell norms apart of which every
     row is longer, the weight of a row is x^2 / 2 for x = |y| / R up to 1, and beyond that 1 / 2 + e
     / (2 e + 32) with e the doublings from R to |y|, rounded down; the mean is to be T / 2.
 
@@ -216,7 +218,7 @@ class PrivateNorm(_Search):
         return 30 / range_of(self.share * mu2)
 
     def found(
-        self, norms: np.ndarray, d: int, mu2: float, rng: np.random.Generator
+        self, norms: np.ndarray, d: int, mu2: float, rng: np.random.Generator, once: bool = True
     ) -> tuple[float, float]:
         """The norm for some rows.
 
@@ -230,6 +232,8 @@ class PrivateNorm(_Search):
             Budget of the release, of which the search takes its share; infinite: no noise.
         rng : Generator
             Random bits.
+        once : bool, default=True
+            Whether no longer norm is tried afterwards.
 
         Returns
         -------
@@ -239,7 +243,7 @@ class PrivateNorm(_Search):
             What the search has cost.
         """
         n = len(norms)
-        aim, cost = aim_for_moments(n, d, mu2), self.cost(n, d, mu2)
+        aim, cost = aim_for_moments(n, d, mu2, once), self.cost(n, d, mu2)
         return found_norm(norms, self.bounds, aim, cost, rng), cost
 
 
@@ -492,6 +496,7 @@ class Shape:
     scales: np.ndarray  # (d,)
     values: np.ndarray  # (d,), eigenvalues of the first release
     std: float  # its noise off the diagonal
+    counts: bool = True  # whether it is averaged with the second, as rows are shortened alike
 
     @classmethod
     def of(cls, M: np.ndarray, std: float) -> Shape:
@@ -511,6 +516,8 @@ class Shape:
 
     def combined(self, M: np.ndarray, std: float) -> np.ndarray:
         """Mean of both releases by the noise of entries, in the coordinates of the second."""
+        if not self.counts:
+            return M
         squares = self.scales**2
         scale = float(np.trace(M)) / max(float(squares @ self.values), self.std)
         scale = min(max(scale, 1 / _UNLIKE), _UNLIKE)  # of the first release for the second one's
@@ -536,7 +543,7 @@ class Shape:
         """
         at = n_above(self.values, self.std)
         a = np.outer(self.scales[at:], self.scales[at:])
-        weights = std**2 / (std**2 + (a * self.std) ** 2)
+        weights = self.counts * std**2 / (std**2 + (a * self.std) ** 2)
         rest = self.values[at:]
         first = np.diag(weights) * np.maximum(rest - max(0.0, float(np.median(rest))), 0.0)
         v = float((((1 - weights) * std / a) ** 2).sum(axis=1).max())
@@ -544,3 +551,96 @@ class Shape:
         t = beyond + first.max()
         edge = float((t[:, 0] + v * (1 / (t - first)).mean(axis=1)).min())
         return edge / (2 * float(np.sqrt(len(first))))
+
+
+# How much longer each norm is than the one before, with how many of the next each is compared, and
+# how many there are at most.
+_LONGER, _AHEAD, _MOST = math.sqrt(2), 3, 12
+# Share of the second release's budget for each comparison, a hundredth of that of both; how many
+# deviations of its noise a difference has to be beyond; and columns that are looked at, at most.
+_COMPARISON, _SURELY, _COLUMNS = 1 / 75, 2.5, 50
+
+
+def moments_by_norm(
+    rows: ClippedRows, norms: np.ndarray, n_columns: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows y shortened to some growing norms R: sums of min(|y|, R)^2, and second moments.
+
+    Of a moment the first columns without the diagonal, (n_norms, d, n_columns). Each is the one
+    before and what longer rows add, so that few rows are multiplied more than once.
+    """
+    sums, moments = np.zeros(len(norms)), np.zeros((len(norms), rows.n_features, n_columns))
+    for _, Y in blocks_about(rows.X, rows.center, rows.shape):
+        lengths, before = row_norms(Y, None), 0.0
+        for j, R in enumerate(norms):
+            longer = lengths > before
+            Y, lengths = Y[longer], lengths[longer]
+            squares = np.minimum(lengths, R) ** 2 - before**2
+            Z = Y * (np.sqrt(squares) / lengths)[:, None]
+            sums[j] += squares.sum()
+            moments[j] += Z.T @ Z[:, :n_columns]
+            before = R
+    moments[:, range(n_columns), range(n_columns)] = 0.0
+    return sums.cumsum(), moments.cumsum(axis=0)
+
+
+def norm_that_turns_little(
+    rows: ClippedRows, terms: Any, mechanism: Any, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Norm for a second release, the one that a search has found or a longer one, and its cost.
+
+    Shortening rows turns components if longer rows know other directions than shorter ones. Then
+    the second moment M of rows shortened to a longer norm is no multiple of that for a norm: along
+    the directions that a first release has told it differs off the diagonal, by D = M_l - f M_i
+    with f the ratio of the sums of squares. A norm is left for the next one where |D| for one of
+    the next three is beyond its noise (Lepski's method). Norms of which the noise would be as large
+    as the largest variance are not looked at.
+
+    **Sensitivity.** With f from 1 to (R_l / R_i)^2 a row y adds y y^T to D, times a factor, of a
+    Frobenius norm of at most R_l^2 - R_i^2. So a replaced row moves |D| by at most sqrt(2) times
+    that, and each sum of squares, over R^2, by 1. Each comparison, and all sums together, cost a
+    hundredth of the budget of second moments.
+
+    Parameters
+    ----------
+    rows : ClippedRows
+        Rows in the shape that the first release has told.
+    terms : Terms
+        The norm of the first release, and the budget of the second.
+    mechanism : Mechanism
+        Draws the noise.
+    rng : Generator
+        Random bits.
+
+    Returns
+    -------
+    row_norm : float
+        The norm.
+    mu2 : float
+        What the comparisons have cost.
+    """
+    d, shape = rows.n_features, terms.shape
+    above = min(n_above(shape.values, shape.std), _COLUMNS)
+    largest = float((shape.scales**2 * shape.values)[:above].max(initial=0.0))
+    noise = 2 * math.sqrt(d) * mechanism._OFF_DIAGONAL * terms.product_std
+    n_norms = 1 + min(math.floor(math.log(max(largest / noise, 1.0), _LONGER**2)), _MOST)
+    if n_norms == 1:
+        return terms.row_norm, 0.0
+    cost = _COMPARISON * terms.costs.product
+    std = mechanism._sum_std(cost, n_norms) / 2  # of the noise on what a row moves by 1
+
+    def noisy(values: Any) -> np.ndarray:
+        return mechanism._noisy(np.atleast_1d(values), std, rng)
+
+    norms = terms.row_norm * _LONGER ** np.arange(n_norms)
+    sums, moments = moments_by_norm(rows, norms, above)
+    room = math.sqrt(n_norms)
+    sums = np.maximum(noisy(sums / (norms**2 * room)) * room, std) * norms**2
+    i, other, spent = 0, 1, cost
+    while other <= min(i + _AHEAD, n_norms - 1):
+        f = min(max(sums[other] / sums[i], 1.0), (norms[other] / norms[i]) ** 2)
+        most = math.sqrt(2) * (norms[other] ** 2 - norms[i] ** 2)
+        (unlike,) = noisy(np.linalg.norm(moments[other] - f * moments[i]) / most)
+        i, other = (i + 1, max(other, i + 2)) if unlike > _SURELY * std else (i, other + 1)
+        spent += cost
+    return float(norms[i]), spent
