@@ -24,11 +24,12 @@ NO_VARIANCE = 1e12
 ROWS_AT_ONCE = 64
 
 
-def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
+def noise_ridge(variances: np.ndarray, noise: float, d: int) -> np.ndarray | None:
     """Ridge of the coordinates of rows with these variances, from entries with noise.
 
     sigma^2 / (lambda_i - sigma^2), by which the coordinates of `coordinates` are the conditional
-    means in probabilistic PCA (Tipping and Bishop 1999). None without noise: least squares.
+    means in probabilistic PCA (Tipping and Bishop 1999). None without noise: least squares. With d
+    directions the least variance is the noise, which leaves the covariance as it is.
 
     Parameters
     ----------
@@ -36,7 +37,10 @@ def noise_ridge(variances: np.ndarray, noise: float) -> np.ndarray | None:
         Of the rows along the basis, noise included.
     noise : float
         Variance of the noise of an entry.
+    d : int
+        Number of columns.
     """
+    noise = float(variances[-1]) if len(variances) == d else noise
     if not noise > 0:
         return None
     beyond = variances.astype(np.float64) - noise

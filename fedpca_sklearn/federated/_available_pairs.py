@@ -82,10 +82,9 @@ def check_missing(pca: Any) -> None:
 
 
 def ridge_of(pca: Any) -> np.ndarray | None:
-    """Ridge of coordinates, as in probabilistic PCA; without a rest the least variance is noise."""
-    variances = pca.explained_variance_
-    rest = len(variances) < pca.components_.shape[1]
-    return noise_ridge(variances, float(pca.noise_variance_ if rest else variances[-1]))
+    """Ridge of coordinates, as in probabilistic PCA."""
+    d = pca.components_.shape[1]
+    return noise_ridge(pca.explained_variance_, float(pca.noise_variance_), d)
 
 
 @with_parameters

@@ -343,7 +343,8 @@ def _ridge_of(query: Subspace) -> np.ndarray | None:
     """Ridge of the coordinates in a model, or None: least squares."""
     if not len(query.components):
         return None
-    return noise_ridge(query.singular_values**2 / query.n_samples, noise_of(query))
+    variances, d = query.singular_values**2 / query.n_samples, query.n_features
+    return noise_ridge(variances, noise_of(query), d)
 
 
 def with_covariance(summary: Subspace, X: Any, weight: Any, query: Subspace) -> Subspace:

@@ -195,4 +195,4 @@ class AffineTracker(Tracker):
         self._entry_noise = tracked.noise
 
     def _ridge(self) -> np.ndarray | None:
-        return noise_ridge(self.explained_variance_, self._entry_noise)
+        return noise_ridge(self.explained_variance_, self._entry_noise, self.n_features_in_)

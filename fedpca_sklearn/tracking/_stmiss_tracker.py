@@ -243,7 +243,8 @@ class STMissTracker(BlockTransformer):
         """State with what counts of earlier batches; little after a change."""
         state = replace(state, weight=1.0)
         share, least = misfit.share, state.least
-        if not self._forgets_by_itself or state.keeps or math.isnan(share):
+        whole = len(state.basis) == Y.shape[1]  # beyond all directions there is nothing to compare
+        if not self._forgets_by_itself or state.keeps or whole or math.isnan(share):
             return state
         if math.isnan(least):
             return replace(state, least=share, filling=share)
@@ -293,7 +294,7 @@ class STMissTracker(BlockTransformer):
         variances = np.zeros(k)
         known = summary.singular_values[:k] ** 2 / summary.n_samples
         variances[: len(known)] = known
-        return noise_ridge(variances, state.noise)
+        return noise_ridge(variances, state.noise, state.basis.shape[1])
 
     def _misfit(self, state: State, Y: np.ndarray, filled: Filled) -> Misfit:
         """What the basis does not explain of a batch that it has filled."""
@@ -409,4 +410,4 @@ class STMissTracker(BlockTransformer):
     def _ridge(self) -> np.ndarray | None:
         if self.fill != "conditional":
             return None
-        return noise_ridge(self.explained_variance_, self._entry_noise)
+        return noise_ridge(self.explained_variance_, self._entry_noise, self.n_features_in_)

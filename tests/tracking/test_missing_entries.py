@@ -54,6 +54,22 @@ def predicted(z, model):
     return np.linalg.lstsq(A, b, rcond=None)[0]
 
 
+@pytest.mark.parametrize(
+    "code", ["SubspaceTracker()", "GROUSE(random_state=0)", "PETRELS(random_state=0)"]
+)
+@pytest.mark.parametrize("d", [4, 9])
+def test_as_many_components_as_columns_fill_in_as_one_less_does(code, d):
+    """By default, where there are at most ten columns: missing entries had the mean."""
+    X = planted(300, d=d, noise=0.3)
+    holes = with_holes(X, 0.2)
+    lost = np.isnan(holes)
+    means, filled = np.broadcast_to(np.nanmean(holes, axis=0), X.shape), []
+    for model in made(code), made(code).set_params(n_components=d - 1):
+        filled.append(np.linalg.norm((model.fit(holes).impute(holes) - X)[lost]))
+    assert filled[0] < 0.7 * np.linalg.norm((means - X)[lost])
+    assert filled[0] < 1.2 * filled[1]
+
+
 # ------------------------------------------------------------------------------ coordinates
 
 
@@ -74,7 +90,7 @@ def test_a_ridge_gives_conditional_means_and_the_trace_of_the_fit():
     S = (V.T * (np.array(variances) - noise)) @ V + noise * np.eye(12)
     Z = with_holes(np.random.default_rng(1).standard_normal((30, 12)), 0.5)
     Z[0] = nan
-    ridge = noise_ridge(np.array(variances), noise)
+    ridge = noise_ridge(np.array(variances), noise, 12)
     seen = ~np.isnan(Z)
     fit = coordinates(Z, V, ridge=ridge)
     for z, c, there in zip(Z, fit.values, seen, strict=True):
@@ -86,8 +102,14 @@ def test_a_ridge_gives_conditional_means_and_the_trace_of_the_fit():
     ]
     assert_allclose(fit.numbers, traces, atol=1e-12)
     assert_array_equal(coordinates(Z, V).numbers, 3)
-    assert noise_ridge(np.ones(3), 0.0) is noise_ridge(np.ones(3), nan) is None
-    assert_allclose(noise_ridge(np.array([3.0, 1.0, 0.5]), 1.0), [0.5, 1e12, 1e12])
+    square, all_variances = random_basis(np.random.default_rng(2), 12, 12), np.geomspace(5, 0.4, 12)
+    S = (square.T * all_variances) @ square  # without a rest the least variance is noise
+    fit = coordinates(Z, square, ridge=noise_ridge(all_variances, nan, 12))
+    z, there = Z[5], seen[5]
+    want = S[np.ix_(~there, there)] @ np.linalg.solve(S[np.ix_(there, there)], z[there])
+    assert_allclose((fit.values[5] @ square)[~there], want, atol=1e-10)
+    assert noise_ridge(np.ones(3), 0.0, 12) is noise_ridge(np.ones(3), nan, 12) is None
+    assert_allclose(noise_ridge(np.array([3.0, 1.0, 0.5]), 1.0, 12), [0.5, 1e12, 1e12])
 
 
 # ------------------------------------------------------------------------------ imputation
