@@ -82,9 +82,10 @@ def check_missing(pca: Any) -> None:
 
 
 def ridge_of(pca: Any) -> np.ndarray | None:
-    """Ridge of coordinates, as in probabilistic PCA."""
-    d = pca.components_.shape[1]
-    return noise_ridge(pca.explained_variance_, float(pca.noise_variance_), d)
+    """Ridge of coordinates, as in probabilistic PCA; no variance is known below a negative one."""
+    d, least = pca.components_.shape[1], getattr(pca, "negative_variance_", 0.0)
+    variances = np.maximum(pca.explained_variance_, least)
+    return noise_ridge(variances, max(float(pca.noise_variance_), least), d)
 
 
 @with_parameters

@@ -168,6 +168,18 @@ def test_rows_with_holes_are_transformed_by_conditional_means(Estimator, k):
     assert pca.score(X) == pytest.approx(pca.score_samples(X).mean())
 
 
+@pytest.mark.filterwarnings("ignore:.*negative:UserWarning")
+@pytest.mark.parametrize("Estimator", [FederatedPCA, DistributedPCA])
+@pytest.mark.parametrize("n_components", [None, 9])
+def test_variances_below_a_negative_one_are_no_reason_to_fill_in_the_mean(Estimator, n_components):
+    X = scale(load_breast_cancer().data[:, :10])
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    lost = np.isnan(holes)
+    pca = Estimator(n_components, missing=AvailablePairs()).fit(holes)
+    assert pca.negative_variance_ > pca.noise_variance_
+    assert np.std((pca.impute(holes) - X)[lost]) < 0.6  # that of means: 1
+
+
 def test_a_client_leaves_and_what_models_of_pairs_have_not():
     X, clients = rows_with_holes(12, 90, 4), np.arange(90) % 3
     pca = fit(FederatedPCA, X, clients=clients).remove(1)
