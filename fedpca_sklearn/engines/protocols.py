@@ -136,7 +136,8 @@ class SiteApp:
             if self._sums is not None:
                 found = self._sums.sent(message, context, found)
         else:
-            raise RefusedError(f"the estimator has no question of the kind {shown(kind)!r}")
+            how = f"{'without' if self._sums is None else 'with'} secure sums"  # at this site
+            raise RefusedError(f"the estimator has no question of the kind {shown(kind)!r} {how}")
         run = context.state[RUN]
         columns = {"columns": run["columns"]} if run["columns"] else {}
         return found, {"dtype": run["dtype"], **columns, **sealed}

@@ -272,7 +272,7 @@ def test_a_batch_that_a_site_has_no_more_is_in_no_sum():
         (SECURE, SecureAggregation(threshold=2, bits=40), "refused: bits must be 40"),
         (SECURE, SecureAggregation(), "refused: a sum of 3 sites needs a threshold from 3"),
         (None, SECURE, "refused: this site takes part in secure sums only"),
-        (SECURE, None, "no question of the kind 'bounds'"),
+        (SECURE, None, "no question of the kind 'bounds' without secure sums"),
     ],
 )
 def test_sites_and_servers_that_differ(asked, own, why):
