@@ -166,11 +166,11 @@ def peak_bytes(function):
 
 
 def noted_precisions(monkeypatch):
-    """Precisions of the scatter matrices that are made from now on, and whether parts are apart."""
+    """Precisions of the scatter matrices that are made from now on."""
     made, make = [], scatter.row_scatter
 
     def noted(*args):
-        made.append((args[4], args[5] is not None))
+        made.append(args[4])
         return make(*args)
 
     monkeypatch.setattr(stack, "row_scatter", noted)

@@ -8,11 +8,10 @@ from functools import lru_cache, partial
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dnrm2, dsymm, dsymv, dsyr2k, dsyrk
+from scipy.linalg.blas import dnrm2, dsymm, dsymv, dsyrk
 from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from .rows import sums_in_groups
 from .sizes import (
     COLUMNS_OF_THREADS,
     few_of_all,
@@ -22,55 +21,6 @@ from .sizes import (
     very_few_of_all,
 )
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
-
-
-class DeflatedParts:
-    """Takes the parts along directions off rows, and adds them to a scatter matrix in the end.
-
-    Parameters
-    ----------
-    directions : ndarray of shape (q, d)
-    dtype : dtype
-        Of the rows and of the products with them.
-    """
-
-    def __init__(self, directions: np.ndarray, dtype: np.dtype):
-        q, d = directions.shape
-        self._U = directions.astype(dtype)
-        self._UT = np.ascontiguousarray(self._U.T)
-        self._across, self._within, self._squares = np.zeros((q, d)), np.zeros((q, q)), np.zeros(d)
-
-    def take_off(self, Z: np.ndarray) -> None:
-        """Change rows in place."""
-        self._squares += sums_in_groups(np.ones((len(Z), 1), Z.dtype), np.square(Z))[0]
-        Y = Z @ self._UT
-        Z -= Y @ self._U
-        self._across += sums_in_groups(Y, Z)
-        Y = Y.astype(np.float64)
-        self._within += Y.T @ Y
-
-    def added(self, G: np.ndarray) -> np.ndarray:
-        """Lower triangle of the scatter of all, from that of the changed rows.
-
-        Squares of columns are those of the rows as they were: of a column that is small beside a
-        direction's loading they would be a difference of larger numbers.
-        """
-        U = self._U.astype(np.float64)
-        B = self._across + self._within @ U / 2
-        G = dsyr2k(1.0, U.T, B.T, beta=1.0, c=G, lower=1, overwrite_c=1)
-        np.fill_diagonal(G, self._squares)
-        return G
-
-
-def largest_left(lam: np.ndarray, W: np.ndarray, directions: np.ndarray) -> float:
-    """The largest eigenvalue at most of a scatter matrix of rows without some parts of them.
-
-    That of the parts which its leading eigenpairs, the columns of W, are left with, and the
-    least of them, above which no other one is.
-    """
-    A = np.sqrt(lam.clip(0))[:, None] * (W.T @ directions.T)
-    return float(np.linalg.norm(np.diag(lam) - A @ A.T, 2) + lam[-1].clip(0))
-
 
 # Condition number, in Frobenius norms and for each row, up to which Cholesky's factor of the
 # products of rows makes them orthonormal to working precision.
@@ -264,20 +214,18 @@ def top_of_scatter(
     n_certain: int | None = None,
     lost: float = 0.0,
     dtype: np.dtype = _FLOAT64,
-    deflation: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Right singular vectors and values of M from leading eigenpairs of a small ``M.T @ M``.
 
     None where they are not certain to ten digits, or of products in float32 to three, unless
     ``forced``. ``count`` returns how many of the singular values are kept; of these the first
     ``n_certain`` must be certain (None: all). ``lost`` is an energy that was in the matrix and was
-    taken off again. Parts along ``deflation`` were multiplied by themselves.
+    taken off again.
     """
     s = np.sqrt(lam.clip(0))
     p = count(s)
     least = p if n_certain is None else min(n_certain, p)
-    largest = largest_rounded(lam[:least], W[:, :least], dtype, deflation)
-    rounding = rounding_of_scatter(largest, lost, dtype)
+    rounding = rounding_of_scatter(float(lam[:1].max(initial=0.0)), lost, dtype)
     if not forced and (least == 0 or lam[least - 1] <= rounding / ORTHONORMALITY_TOL[dtype]):
         return None
     p = min(p, int(np.sum(lam > len(W) * rounding)))
@@ -308,20 +256,6 @@ def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64)
 
 # Share of the largest eigenvalue from which on another one is certain, of products in float64.
 _CERTAIN = least_certain(1.0)
-
-
-def largest_rounded(
-    lam: np.ndarray, W: np.ndarray, dtype: np.dtype, deflation: np.ndarray | None
-) -> float:
-    """Largest eigenvalue of what was multiplied in a precision, of leading pairs of the whole.
-
-    Without the parts along directions that were multiplied apart. Products with these are rounded
-    to eps of both sides' sizes, which turns directions by far less than eps of the largest would.
-    """
-    largest = float(lam[:1].max(initial=0.0))
-    if deflation is None or not len(lam):
-        return largest
-    return max(largest_left(lam, W, deflation), least_certain(largest, dtype=dtype))
 
 
 def eigh_top(

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyr, dsyrk, ssyrk
 
 from .device_rows import DeviceRows, in_memory, scatter_and_sums
-from .linalg import DeflatedParts, eigh_top, top_of_scatter
+from .linalg import eigh_top, top_of_scatter
 from .rows import sums_in_groups
 from .sizes import (
     row_slices,
@@ -55,20 +55,18 @@ def row_scatter(
     n: float,
     center: bool,
     dtype: np.dtype,
-    deflation: np.ndarray | None = None,
 ) -> RowScatter:
     """Scatter of rows with weights ``root_w**2``, whose sum is n, by products in ``dtype``.
 
     One pass about a guess of the mean from a few rows. Where the guess is too far off for a column,
-    a second pass goes about the mean. Parts along the rows of ``deflation``, of shape (q, d), are
-    multiplied by themselves, so that the others are rounded less; not of rows on a device.
+    a second pass goes about the mean.
     """
     d = Y.shape[1]
     shift, none = np.zeros(d), np.zeros(d)
     if not center:
-        return RowScatter(_products(Y, root_w, none, none, dtype, deflation)[0], shift, none, none)
+        return RowScatter(_products(Y, root_w, none, none, dtype)[0], shift, none, none)
     shift = guessed_mean(Y).astype(dtype).astype(np.float64)
-    G, offset = _products(Y, root_w, shift, none, dtype, deflation)
+    G, offset = _products(Y, root_w, shift, none, dtype)
     offset /= n
     G, lost = dsyr(-n, offset, a=G, lower=1, overwrite_a=1), n * offset**2  # about the mean
     squares = G.diagonal()
@@ -76,7 +74,7 @@ def row_scatter(
     if np.any(n * offset**2 > LOST * squares):
         offset = of_few_digits(offset, np.sqrt(squares.clip(0) / n))
         offset = offset.astype(dtype).astype(np.float64)
-        G, rest = _products(Y, root_w, shift, offset, dtype, deflation)
+        G, rest = _products(Y, root_w, shift, offset, dtype)
         rest /= n
         G, lost = dsyr(-n, rest, a=G, lower=1, overwrite_a=1), n * rest**2
         offset += rest
@@ -124,8 +122,6 @@ def leading_directions(
     d, used = len(G), np.flatnonzero(G.diagonal())
     if 0 < len(used) < d:
         G = np.asfortranarray(G[np.ix_(used, used)])
-        if certificate.get("deflation") is not None:
-            certificate["deflation"] = certificate["deflation"][:, used]
     found = top_of_scatter(*eigh_top(G, max_rank, True), count, **certificate)
     if found is None or len(G) == d:
         return found
@@ -170,7 +166,6 @@ def _products(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
-    deflation: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lower triangle of ``Z^T Z``, and the weighted sum of ``Y - shift - offset``, whose rows with
     the roots of their weights are Z.
@@ -183,7 +178,7 @@ def _products(
     many = n * d * d >= _WORK_OF_THREADS
     n_threads = threads_of_scatter(n, d, usable_threads()) if many else 1
     how = {"Y": Y, "root_w": root_w, "shift": shift, "offset": offset, "dtype": dtype}
-    find = partial(_products_of, **how, deflation=deflation, alone=n_threads == 1)
+    find = partial(_products_of, **how, alone=n_threads == 1)
     if n_threads == 1:
         return find(share=slice(0, n))
     (G, sums), *others = in_shares(n, n_threads, find)
@@ -200,7 +195,6 @@ def _products_of(
     shift: np.ndarray,
     offset: np.ndarray,
     dtype: np.dtype,
-    deflation: np.ndarray | None,
     alone: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same of a share of the rows, ``alone`` or beside other threads.
@@ -210,9 +204,7 @@ def _products_of(
     n, d = share.stop - share.start, Y.shape[1]
     exact, kind = dtype == np.float64, np.result_type(Y, dtype)
     twice = bool(offset.any())
-    as_it_is = (
-        not shift.any() and not twice and root_w is None and Y.dtype == dtype and deflation is None
-    )
+    as_it_is = not shift.any() and not twice and root_w is None and Y.dtype == dtype
     step = min(n, rows_of_scatter(d, dtype.itemsize, alone))
     space = None if as_it_is else np.empty((step, d), dtype)
     moved, G, sums = rows_moved(d), np.zeros((d, d), order="F"), np.zeros(d)
@@ -221,7 +213,6 @@ def _products_of(
     ones, unit = np.ones((step, 1), dtype), 1.0
     if root_w is not None:  # in which sums of tiny weights do not underflow
         unit = math.ldexp(1.0, math.frexp(float(root_w[share].max()))[1])
-    parts = None if deflation is None else DeflatedParts(deflation, dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # sums are looked at in the end
         for part in slices_of(n, step):
             rows = slice(share.start + part.start, share.start + part.stop)
@@ -244,12 +235,10 @@ def _products_of(
                         some *= roots[at]
                     w = weights[at]
                     sums += unit * (w.T @ some if exact else sums_in_groups(w, some))[0]
-                    if parts is not None:
-                        parts.take_off(some)
             if not alone:
                 G += np.matmul(Z.T, Z, out=product).T  # in the order of G
             elif dtype == np.float32:
                 G += ssyrk(1.0, Z.T, lower=1)
             else:
                 G = dsyrk(1.0, Z.T, beta=1.0, c=G, lower=1, overwrite_c=1)
-        return G if parts is None else parts.added(G), sums
+        return G, sums

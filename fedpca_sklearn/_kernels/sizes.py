@@ -58,8 +58,6 @@ SMALL_EIGENPROBLEM = 256
 # Entries of rows of which a copy is changed step by step, and rows whose products with few vectors
 # are added up in float32.
 _ENTRIES_MOVED, ROWS_OF_GROUP = 2**16, 64
-# Directions whose parts may be taken off rows in float32.
-MOST_APART = 8
 
 
 # Up to this many rows, or columns, of a stack its leading directions are found all at once.
@@ -208,8 +206,6 @@ def peak_bytes(
         rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
         product = itemsize * d * d if n_threads > 1 or itemsize == 4 else 0
         of_thread = itemsize * (d + 1) * rows + product + 2**15
-        if itemsize == 4:  # parts along some directions
-            of_thread += min(rows, rows_moved(d)) * (itemsize * d + 12 * MOST_APART)
         chunk = n_threads * of_thread + (n_threads - 1) * square
         if few_of_all(k, d):
             pairs = bytes_of_pairs(k, d) + square * very_few_of_all(k, d)

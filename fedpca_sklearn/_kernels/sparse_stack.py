@@ -156,7 +156,7 @@ class SparseBlock(Block):
             V, s = self._refine(V, Vt)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
-    def scatter_of_new(self, dtype, deflation=None):
+    def scatter_of_new(self, dtype):
         """See `DenseBlock.scatter_of_new`; always in float64."""
         G, mu = self._scatter_matrix(), self.local_mean
         if self.correction is not None:

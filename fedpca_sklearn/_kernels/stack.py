@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyr
 
-from .device_rows import DeviceRows, DeviceStack, sums_and_squares
+from .device_rows import DeviceStack, sums_and_squares
 from .linalg import (
     eigh_top,
     flip_signs,
@@ -39,7 +39,7 @@ from .linalg import (
 )
 from .rows import Centring
 from .scatter import add_rows, dense, leading_directions, mean_in_two_parts, row_scatter
-from .sizes import MOST_APART, columns_at_once, rows_of_qr, slices_of
+from .sizes import columns_at_once, rows_of_qr, slices_of
 from .subspace_passes import DeviceRowsOfPasses, RowsOfPasses, leading_by_passes
 from .threads import computed_once, single_blas_thread, usable_threads
 from .tolerances import ORTHONORMALITY_TOL
@@ -51,78 +51,31 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _ROWS_FOR_EACH, _ROWS_AND_MORE, _SHARE_OF_SAMPLE = 4, 32, 256
 # Eigenvalues of a sample from which on they are taken to go on as a power law.
 _FEWEST = 4
-# Directions whose parts may be taken off the rows; a few more hardly take longer. Of fewer columns
-# products in float64 take no longer than that.
-_FEW, _LEAST_COLUMNS = (4, MOST_APART), 64
-# Rows for each column of a batch beside whose products a look at all eigenpairs is little work.
-_ROWS_FOR_A_LOOK = 10
-# Factor by which a sample's ratios of eigenvalues may be off: with 4 rows for each, power laws have
-# up to 1.5 times the ratio of a small one to the largest.
-_OFF = 1.5
 
 
-class Precision(NamedTuple):
-    """That of products, and directions whose parts are taken off the rows before."""
-
-    dtype: np.dtype
-    deflation: np.ndarray | None = None
-
-
-class Sample:
-    """Eigenvalues of the scatter of some rows, in decreasing order, and the first directions."""
-
-    def __init__(self, rows: np.ndarray):
-        self._rows = rows
-        self._of_columns = len(rows) > rows.shape[1]
-        self._G = rows.T @ rows if self._of_columns else rows @ rows.T
-        self.is_finite = bool(np.isfinite(self._G.trace()))
-
-    def eigenvalues(self) -> np.ndarray:
-        return np.linalg.eigvalsh(self._G)[::-1]
-
-    def directions(self, q: int) -> np.ndarray:
-        W = np.linalg.eigh(self._G)[1][:, : -q - 1 : -1]
-        return (W if self._of_columns else np.linalg.qr(self._rows.T @ W)[0]).T
-
-
-def precisions(
-    Y: Any, dtype: np.dtype, count: int, V: np.ndarray, s: np.ndarray
-) -> list[Precision]:
+def precisions(Y: Any, dtype: np.dtype, count: int, s: np.ndarray) -> list[np.dtype]:
     """Those in which the scatter matrix of rows may be made for so many directions.
 
-    In float32 unless that would most likely be in vain, by what the directions of the past or else
-    some of the rows say of the eigenvalues that must be certain. Nothing is known of these where
-    ``count`` is zero, or the past has fewer. Parts are taken off the rows of a batch after others
-    only if they are many: a look at all eigenpairs would have to show after each that it was right.
+    In float32 unless that would most likely be in vain, by what the singular values of the past or
+    else some of the rows say of the eigenvalues that must be certain. Nothing is known of these
+    where ``count`` is zero, or the past has fewer.
     """
-    exact, plain = Precision(_FLOAT64), Precision(_FLOAT32)
     if dtype == _FLOAT64:
-        return [exact]
-    n, d = Y.shape
-    deflation = not isinstance(Y, DeviceRows) and d >= _LEAST_COLUMNS
-    deflation &= not len(s) or n >= _ROWS_FOR_A_LOOK * d
-    share, off, known = least_certain(1.0, dtype=_FLOAT32), 1.0, count
-    sample, lam = None, s**2
+        return [_FLOAT64]
+    known, lam = count, s**2
     if count and not len(s):
         m = _rows_of_sample(Y.shape, _ROWS_FOR_EACH * count + _ROWS_AND_MORE)
         known = min(count, (m - _ROWS_AND_MORE) // _ROWS_FOR_EACH)
         if known >= min(count, _FEWEST):
-            sample = _sample_of(Y, m)
-        if sample is not None:
-            lam, off = sample.eigenvalues(), _OFF if deflation else 1.0
+            lam = _eigenvalues_of_sample(Y, m)
     if not 0 < known <= len(lam):
-        return [plain, exact]
-    least, largest = lam[known - 1], lam[0]
+        return [_FLOAT32, _FLOAT64]
+    least = lam[known - 1]
     if least > 0 and known < count:
         fall = math.log2(lam[known // 2 - 1] / least)
         least *= (known / count) ** fall
-    if least > off * share * largest:
-        return [plain, exact]
-    if deflation and least > off * share**2 * largest:
-        for q in _FEW:
-            if q < len(lam) and least > off * share * lam[q]:
-                return [Precision(_FLOAT32, sample.directions(q) if sample else V[:q]), exact]
-    return [exact]
+    certain = least > least_certain(lam[0], dtype=_FLOAT32)
+    return [_FLOAT32, _FLOAT64] if certain else [_FLOAT64]
 
 
 def _rows_of_sample(shape: tuple[int, int], most: int) -> int:
@@ -132,13 +85,13 @@ def _rows_of_sample(shape: tuple[int, int], most: int) -> int:
     return min(n, most, m if m < d else most)
 
 
-def _sample_of(Y: Any, m: int) -> Sample | None:
-    """That of about so many rows; None where it is not finite."""
+def _eigenvalues_of_sample(Y: Any, m: int) -> np.ndarray:
+    """Those of the scatter of about so many rows, decreasing; none where it is not finite."""
     some = dense(Y[:: Y.shape[0] // m]).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # of which others tell
         some -= some.mean(axis=0)  # exactly zero of few float32 that do not vary
-        sample = Sample(some)
-    return sample if sample.is_finite else None
+        G = some.T @ some if len(some) > some.shape[1] else some @ some.T
+    return np.linalg.eigvalsh(G)[::-1] if np.isfinite(G.trace()) else np.empty(0)
 
 
 # Rows of passes for which a thread of their own pays.
@@ -312,17 +265,16 @@ class DenseBlock(Block):
         count = min(n_certain or max_rank, max_rank, self.d)
         if self.n_rows < self.d or choose_rank is not None:  # unknown is how many matter
             count = 0
-        tried = precisions(self.Y, self.V.dtype, count, self.V, self.s) if solver != "qr" else []
+        tried = precisions(self.Y, self.V.dtype, count, self.s) if solver != "qr" else []
         if self.n_rows <= max_rank:  # the last of all directions is hardly certain in float32
             tried = tried[-1:]
-        for precision in tried:
-            forced = solver == "gram" and precision.dtype == np.float64
+        for dtype in tried:
+            forced = solver == "gram" and dtype == np.float64
             if self.n_rows >= self.d:
                 result = self._by_scatter(
-                    max_rank, choose_rank, past_scatter, precision, forced, n_certain
+                    max_rank, choose_rank, past_scatter, dtype, forced, n_certain
                 )
             else:
-                dtype = precision.dtype
                 result = self._by_gram(
                     max_rank, choose_rank, past_scatter, dtype, forced, n_certain
                 )
@@ -416,29 +368,25 @@ class DenseBlock(Block):
         M[: self.k] *= self.s[:, None]
         return M
 
-    def _by_scatter(self, max_rank, choose_rank, past_scatter, precision, forced, n_certain):
+    def _by_scatter(self, max_rank, choose_rank, past_scatter, dtype, forced, n_certain):
         """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
-        found = self.scatter_of_new(*precision)
+        found = self.scatter_of_new(dtype)
         if found is None:
-            if precision.dtype == np.float32:
+            if dtype == np.float32:
                 return None
             raise too_large("sum of squares", weight=self.w)
         G, lost = found
         # underflow may take off as much as the roundings of another energy
-        gone = self.m * self.d * float(np.finfo(precision.dtype).tiny)
+        gone = self.m * self.d * float(np.finfo(dtype).tiny)
         certificate = {"forced": forced, "n_certain": n_certain, "lost": max(lost.sum(), gone)}
-        certificate |= precision._asdict()
-        return self._leading(G, max_rank, choose_rank, past_scatter, **certificate)
+        return self._leading(G, max_rank, choose_rank, past_scatter, dtype=dtype, **certificate)
 
-    def scatter_of_new(
-        self, dtype: np.dtype, deflation: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    def scatter_of_new(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray] | None:
         """Lower triangle of the scatter of all but V, and the energy lost by column.
 
-        None where it is not finite. Products are in ``dtype``; parts along ``deflation`` are
-        multiplied by themselves.
+        None where it is not finite. Products are in ``dtype``.
         """
-        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype, deflation)
+        rows = row_scatter(self.Y, self.root_w, self.n_block, self.center, dtype)
         self._centre(rows.shift, rows.offset)
         G = rows.G
         self.column_scatter = G.diagonal().clip(0)

@@ -14,7 +14,6 @@ from scipy.linalg.lapack import dpocon, dpotrf
 from .._kernels.linalg import (
     eigh_top,
     flip_signs,
-    largest_rounded,
     leading_of_factor,
     least_leading,
     norm_of_scatter,
@@ -296,7 +295,6 @@ class ScatterMatrix(Moments):
         largest: float,
         lost: float,
         precision: np.dtype,
-        deflation: np.ndarray | None = None,
     ) -> bool:
         """Whether the wanted directions are certain with some rows more than ``before``.
 
@@ -310,12 +308,10 @@ class ScatterMatrix(Moments):
             Energy that was in them and was taken off again.
         precision : dtype
             In which they were made.
-        deflation : ndarray of shape (q, d), default=None
-            Directions whose parts were multiplied apart.
         """
         before = before._replace(n_certain=n_certain)
         self.certainty = before.with_products(largest, lost, precision)
-        if deflation is None and before.n_known and self.is_certain:
+        if before.n_known and self.is_certain:
             return True
         used = self._columns
         count = min(n_certain, len(used))
@@ -324,20 +320,17 @@ class ScatterMatrix(Moments):
         near = None
         if before.pairs is not None and len(before.pairs[1]) == count:
             near = before.pairs[0][:, used].T
-        if deflation is None:
-            with threads_for(16 * len(used) ** 2):
-                known, most = least_leading(self._within(), count, self.certainty.least, near)
-            before = before._replace(known=known, n_known=count)
-            self.certainty = before.with_products(min(largest, most), lost, precision)
-            if self.is_certain:
-                return True
-            if near is not None and precision != np.float64:  # by which it takes less time
-                return False
-        lam, W = self._pairs
-        deflation = None if deflation is None else deflation[:, used]
-        rounded = largest_rounded(lam[:count], W[:, :count], precision, deflation)
+        with threads_for(16 * len(used) ** 2):
+            known, most = least_leading(self._within(), count, self.certainty.least, near)
+        before = before._replace(known=known, n_known=count)
+        self.certainty = before.with_products(min(largest, most), lost, precision)
+        if self.is_certain:
+            return True
+        if near is not None and precision != np.float64:  # by which it takes less time
+            return False
+        lam = self._pairs[0]
         before = before._replace(known=float(lam[count - 1]), n_known=count)
-        self.certainty = before.with_products(min(largest, rounded), lost, precision)
+        self.certainty = before.with_products(min(largest, float(lam[0])), lost, precision)
         return self.is_certain
 
     def known_with_pairs(self) -> Certainty:

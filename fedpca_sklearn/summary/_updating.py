@@ -23,7 +23,7 @@ from .._kernels.sizes import (
     slices_of,
 )
 from .._kernels.sparse_stack import SparseBlock
-from .._kernels.stack import DenseBlock, DeviceBlock, Found, Precision, RankChoice, precisions
+from .._kernels.stack import DenseBlock, DeviceBlock, Found, RankChoice, precisions
 from .._kernels.too_large import too_large
 from ._exact import Certainty, Factor, ScatterMatrix
 
@@ -205,25 +205,25 @@ def _with_scatter_matrix(
     kind = _block_kind(Y, d, svd_solver)
     if not _are_many(subspace, Y):
         return None
-    V, s = np.zeros((0, d)), np.zeros(0)
+    s = np.zeros(0)
     if isinstance(past, ScatterMatrix):
         of_float64 = past.dtype == _FLOAT64  # of which all precisions are as good
         before = past.certainty if of_float64 else past.known_with_pairs()
-        V, s = before.pairs or (V, s)
+        s = s if before.pairs is None else before.pairs[1]
     else:
-        V, s = subspace.components, subspace.singular_values
+        s = subspace.singular_values
         if len(s):
             before = before.with_products(float(s[0] ** 2), 0.0, _FLOAT64)
-    chosen = [Precision(_FLOAT64)]
+    chosen = [_FLOAT64]
     if kind is not SparseBlock and subspace._dtype != _FLOAT64:
-        chosen = precisions(Y, subspace._dtype, min(n_certain, d), V, s)
-    for precision, deflation in chosen:
-        found = _summed(subspace, Y, w, kind, precision, deflation)
+        chosen = precisions(Y, subspace._dtype, min(n_certain, d), s)
+    for precision in chosen:
+        found = _summed(subspace, Y, w, kind, precision)
         if found is None and precision == _FLOAT64:
             raise too_large("sum of squares", weight=w)
         if found is not None:
             after, largest, lost = found
-            certain = after._leading.judge(n_certain, before, largest, lost, precision, deflation)
+            certain = after._leading.judge(n_certain, before, largest, lost, precision)
             if certain or svd_solver == "gram":
                 return after
     return None
@@ -243,7 +243,6 @@ def _summed(
     w: np.ndarray | None,
     kind: type[AnyBlock],
     precision: np.dtype,
-    deflation: np.ndarray | None = None,
 ) -> tuple[Summary, float, float] | None:
     """Update a summary with the scatter matrix of a block, or None where that is not finite.
 
@@ -254,7 +253,7 @@ def _summed(
     with np.errstate(over="ignore", invalid="ignore"):
         none = np.zeros((0, d), dtype), np.zeros(0)
         block = kind(*none, *_past(subspace, Y, w))
-        found = block.scatter_of_new(precision, deflation)
+        found = block.scatter_of_new(precision)
     if found is None:
         return None
     G, lost = found
