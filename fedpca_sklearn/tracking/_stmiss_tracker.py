@@ -399,8 +399,14 @@ class STMissTracker(BlockTransformer):
         summary = state.summary
         if not summary.n_samples:
             summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
+        d = len(state.mean)
+        k = self._rank(d)
+        if not state.whole and state.noise > 0:  # what is filled in has no noise of its own
+            within = float(np.square(summary.singular_values[:k]).sum())
+            noise = (d - k) * state.noise * summary.n_samples
+            summary = summary._replace(scatter=max(summary.scatter, within + noise))
         summary = summary._replace(components=summary.components.astype(dtype))
-        self._set_fitted(summary, self._rank(len(state.mean)), n_rows)
+        self._set_fitted(summary, k, n_rows)
         k = self.n_components_
         self.components_ = linalg.complete_basis(state.basis[:k], k).astype(dtype)
         self._entry_noise = state.noise

@@ -70,6 +70,16 @@ def test_as_many_components_as_columns_fill_in_as_one_less_does(code, d):
     assert filled[0] < 1.2 * filled[1]
 
 
+@pytest.mark.parametrize("code", ["SubspaceTracker(3)", "RobustSubspaceTracker(3)"])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_the_noise_is_that_of_observed_entries(code, share):
+    """What is filled in has none of its own: .65 of it were left with .3 of the entries missing."""
+    X = planted(2000, d=20, noise=0.3)
+    model = made(code).fit(with_holes(X, share))
+    assert_allclose(model.noise_variance_, 0.3**2, rtol=0.06)
+    assert_allclose(np.trace(model.get_covariance()), np.trace(np.cov(X.T)), rtol=0.1)
+
+
 # ------------------------------------------------------------------------------ coordinates
 
 
