@@ -41,6 +41,8 @@ FederatedPowerPCA(3, n_rounds=2000, tol=1e-10, random_state=0)
 FederatedPowerPCA(3, acceleration="krylov", tol=1e-10, random_state=0)
 FederatedHeteroscedasticPCA(3, n_rounds=20, tol=0.0, random_state=0)
 """.strip().splitlines()
+# where sums of weights are compared with others
+ALSO = ["FederatedPCA(3, n_refinements=2)", "FederatedPCA(9, missing=ConditionalFill())"]
 every_model = pytest.mark.parametrize("code", MODELS)
 
 
@@ -105,8 +107,8 @@ def test_weights_are_repeated_rows_and_a_client_without_weight_is_absent(code, s
     assert sent == repeated.communication_.table[0]["messages_up"]
 
 
-@every_model
-@pytest.mark.parametrize("factor", [1e-30, 1e-250, 1e200])
+@pytest.mark.parametrize("code", [*MODELS, *ALSO])
+@pytest.mark.parametrize("factor", [7.0, 1e-30, 1e-250, 1e200])
 def test_weights_times_a_number_are_no_other_weights(code, sites, factor):
     X, clients = sites
     weight = 2.0**-10 * np.random.default_rng(3).uniform(0.5, 1.5, len(X))

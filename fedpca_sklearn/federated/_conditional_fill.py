@@ -198,17 +198,16 @@ def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
     subspace = pca._values()["subspace_"]
     # rows of clients that fade count for fewer, whatever is missing in them
     seen = seen.times(subspace.n_samples / seen.rows.sum())
-    n_missing = seen.rows.sum() - seen.entries.sum(axis=0)
     n, d = subspace.n_samples, subspace.n_features
-    rank, most = pca.n_components, int(np.ceil(seen.entries.sum() / n)) - 1
-    lacking, k = float(n_missing.sum()), pca.n_components_
+    lacking, k = float(seen.missing.sum()), pca.n_components_
+    rank, most = pca.n_components, int(np.ceil(d - lacking / n)) - 1
     if rank != HELD_OUT and lacking and n * (d - k) <= lacking:
         raise ValueError(
             f"n_components={k} leaves too few entries to know the noise: {n * d - lacking:g} "
             f"are there, and rows have {n * k:g} coordinates. Ask for fewer components."
         )
     if len(query.components):
-        subspace = with_unseen_noise(subspace, n_missing, noise_of(query))
+        subspace = with_unseen_noise(subspace, seen.missing, noise_of(query))
     else:
         warn_of_groups(groups_apart(subspace, seen), getattr(pca, "feature_names_in_", None))
         subspace = unattenuated(subspace, seen)
@@ -220,8 +219,8 @@ def _show_filled(pca: Any, query: Subspace, seen: Seen) -> None:
 
 def _warn_of_few_pairs(model: Subspace, seen: Seen) -> None:
     """Warn where noise may be much of the last variance, as few rows have two columns both."""
-    k, n_missing = len(model.components), float((seen.rows.sum() - seen.entries.sum(axis=0)).sum())
-    if not k or not n_missing > 0:
+    k = len(model.components)
+    if not k or not seen.missing.any():
         return
     seen = seen.times(model.n_samples / seen.rows.sum())  # rows that fade count for fewer
     noise = noise_of(model) * model.n_features / seen.usual_pairs
@@ -276,6 +275,13 @@ class Seen(NamedTuple):
         """The same of rows that count less."""
         known_pairs = None if self.known_pairs is None else share * self.known_pairs
         return Seen(share * self.entries, share * self.rows, known_pairs)
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Weight of the rows in which each column is missing, 0 where it is rounding."""
+        n = float(self.rows.sum())
+        found = n - self.entries.sum(axis=0)
+        return np.where(found > _ROUNDED * n, found, 0.0)
 
     @property
     def usual_pairs(self) -> float:

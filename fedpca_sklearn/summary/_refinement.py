@@ -69,7 +69,7 @@ def check_same_rows(before: Subspace, count: float, deviation: np.ndarray, scatt
             f"got rows of weight {count:.15g}."
         )
     with np.errstate(over="ignore"):  # as liars can make it
-        off = float(np.linalg.norm(deviation)) / count
+        off = float(np.linalg.norm(deviation / count))
     size = np.sqrt(before.scatter / count) + float(np.linalg.norm(before.mean))
     if before.centered and not off <= _SAME_MEAN * size:
         raise ValueError(
