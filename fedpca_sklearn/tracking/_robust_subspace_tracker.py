@@ -268,7 +268,8 @@ class RobustSubspaceTracker(STMissTracker):
     thresholds of their own, and errors of the subspace may pass for outliers. Where up to six
     factors leave noise of a first batch that is about the same in most features, as of frames of a
     scene that is still, changes in brightness or waves, those that lower the deviations of the
-    features tell the outliers, which may then stay in a feature for nearly half of the rows.
+    features tell the outliers, which may then stay in a feature for nearly half of the rows. Such
+    factors are about the origin: a constant added to a feature changes which entries are left out.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.

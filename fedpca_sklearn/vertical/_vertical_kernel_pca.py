@@ -138,7 +138,7 @@ class VerticalFederatedKernelPCA(
     -----
     A client works in O(n m f_i) and the server in O(n^3), or O(n m^2) with landmarks, and both in
     O(n m) memory, with "exact". With `VFedPCA` a client takes O(T k n^2 f_i + k n^2 L) time and
-    O(n^2) memory, as it computes its kernel again in each period, and the server O(n p) for each.
+    O(n^2) memory, as it computes its kernel again in each period, and the server O(n p min(n, p)).
     To transform q rows with "samples" clients send p q m floats with "exact", p q k with `VFedPCA`;
     they keep their columns of the training rows or landmarks for it.
 
