@@ -103,8 +103,6 @@ def main(quick=False):
         "2,000 x 1,000, r=20: peak MB", kinds, lambda k: peak_bytes(lambda: k(20).fit(square)) / 1e6
     )
     table("behaviours", rows)
-    for pca in StreamingPCA(20), StreamingPCA(20, oversampling=25):
-        print(f"{pca}.memory_bytes(1000) = {pca.memory_bytes(1000) / 1e6:.2f} MB")
     print(
         "digits, no centring, first explained_variance_: "
         f"TruncatedSVD {TruncatedSVD(2, random_state=0).fit(digits).explained_variance_[0]:.1f}, "

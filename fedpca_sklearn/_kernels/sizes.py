@@ -177,72 +177,6 @@ def columns_at_once(n_rows: int, itemsize: int) -> int:
     return rows_within(n_rows, ENTRIES_AT_ONCE * 8 // itemsize, least=256)
 
 
-def peak_bytes(
-    k: int,
-    block_size: int,
-    n_features: int,
-    itemsize: int,
-    center: bool,
-    solver: str,
-    past: bool,
-    n_certain: int | None,
-    n_threads: int = 1,
-) -> int:
-    """Peak memory of dense updates with k directions kept, see `StreamingPCA.memory_bytes`.
-
-    ``past``: also where all directions are kept, several blocks follow each other. ``n_certain``
-    directions are found before the others. ``n_threads`` may share the rows of a scatter matrix.
-    """
-    d, R = n_features, k + block_size + center
-    bases = 2 * itemsize * k * d
-    vectors, buffers = 8 * 8 * d, 2**17
-    if d <= R and solver == "qr":  # two triangles and rows between them, and the SVD of the last
-        means = 8 * 2 * min(ENTRIES_AT_ONCE, block_size * d)
-        return max(8 * 9 * d * d, means) + vectors + buffers
-    if d <= R:  # a scatter matrix and a chunk of rows, then its eigenvectors and their copy
-        square = 8 * d * d
-        before = square * past if k == d else itemsize * k * d * past
-        n_threads = threads_of_scatter(block_size, d, n_threads)
-        rows = min(rows_of_scatter(d, itemsize, n_threads == 1), block_size)
-        product = itemsize * d * d if n_threads > 1 or itemsize == 4 else 0
-        of_thread = itemsize * (d + 1) * rows + product + 2**15
-        chunk = n_threads * of_thread + (n_threads - 1) * square
-        if few_of_all(k, d):
-            pairs = bytes_of_pairs(k, d) + square * very_few_of_all(k, d)
-        elif n_certain is not None and k == d and few_of_all(n_certain, d):
-            pairs = square + bytes_of_pairs(n_certain, d)
-        elif d <= SMALL_EIGENPROBLEM:  # numpy's, of a copy
-            pairs = 4 * square
-        else:
-            pairs = square + max(square, itemsize * d * d)
-        return square + max(chunk, pairs) + before + vectors + buffers
-    if solver == "qr":  # a stack in float64 that becomes Q, the SVD of R, a basis beside those kept
-        turned = 8 * 3 * R * R + 8 * k * d + bases * itemsize // 8
-        return 8 * R * d + max(8 * 7 * R * R, turned) + vectors + buffers
-    chunk = itemsize * R * min(d, columns_at_once(R, itemsize))
-    order = 8 * R * (R + k)  # the basis before, and an eigenproblem or the next basis
-    return bases // 2 + chunk + order + max(order, bases // 2) + vectors
-
-
-def bytes_of_passes(k: int, n_certain: int, n_features: int, itemsize: int, n_threads: int) -> int:
-    """Peak memory of passes over any number of rows that find k directions, if there are such."""
-    d, rows, b = (
-        n_features,
-        rows_of_passes(math.inf, n_features, k),
-        vectors_of_passes(k, n_certain),
-    )
-    if not passes_fit(math.inf, d, k):
-        return 0
-    rows += k  # below the directions before
-    past = (8 + itemsize) * k * d
-    start = 4 * rows * (d + rows) + 8 * 3 * b * d
-    # of a thread: rows and products
-    at_once = itemsize * d * rows_of_product(d, itemsize) + 8 * 2 * b * d
-    chunk = n_threads * at_once + 8 * 5 * b * d
-    end = 8 * (9 * b + k) * d + 8 * 2 * (2 * b) ** 2
-    return max(start, chunk, end) + past + 8 * 8 * d
-
-
 def few_of_all(k: int | None, order: int) -> bool:
     """Whether k eigenpairs take much less time than all."""
     return k is not None and order > SMALL_EIGENPROBLEM and k < order // 4
@@ -256,12 +190,6 @@ def very_few_of_all(k: int, order: int) -> bool:
 def vectors_of_lanczos(k: int) -> int:
     """Vectors of such a space before it is restarted."""
     return 2 * k + 20
-
-
-def bytes_of_pairs(k: int, order: int) -> int:
-    """Peak memory of a few eigenpairs beside the matrix."""
-    spaces = vectors_of_lanczos(k) + 2 * k + 10 if very_few_of_all(k, order) else 0
-    return 8 * order * (2 * k + spaces)
 
 
 def kept_directions(n_components: int, n_features: int, oversampling: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Directions that `StreamingPCA` keeps, rows that it takes at once, and the memory of both."""
+"""Directions that `StreamingPCA` keeps, and rows that it takes at once."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 
 from .._kernels.sizes import (
-    FEW_ROWS,
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
     auto_block_size,
     block_size,
     block_slices,
-    bytes_of_passes,
     exact_dimension,
     kept_directions,
-    peak_bytes,
     rank_for_fraction,
     slices_of,
 )
-from .._kernels.threads import usable_threads
 from .._validation.checks import number_or_none
 
 # Entries of the rows in a buffer: 2 MB of float64, or a square where a square is kept anyway.
@@ -143,72 +139,3 @@ class Sizes:
             return room
         most = ROWS_AT_LEAST if sparse else max(_BUFFERED_ENTRIES // self._d, 2)
         return min(room, ROWS_AT_LEAST, most)
-
-
-def memory_bytes(self: Any, n_features: int, *, dtype: Any = np.float64) -> int:
-    """Predict the peak memory of a fit on dense rows; the rows themselves are not counted.
-
-    It is that of many rows, which may be shared by the threads of BLAS: some hundred take less.
-
-    Parameters
-    ----------
-    n_features : int
-        Number of columns of the rows.
-    dtype : dtype, default=float64
-        Of the rows.
-
-    Returns
-    -------
-    n_bytes : int
-        Two bases of k directions, one stack or a chunk of it, and small matrices; where all
-        directions are kept, three d x d matrices, of at most 32 MB each, and in a stream of
-        several blocks the basis before them as well. If fewer than d / 4 components are asked
-        of more than 256 features, the first block takes two and leaves one, which is what is
-        stated; the other directions, which the next block or a look at ``subspace_`` needs,
-        take four, and a call with fewer rows than features up to five. A stack has up to 512
-        new rows, or ``block_size`` of them. Rows of up to 2^20 entries, of which very few
-        components are asked, are copied. Passes over more rows than that in one call take a
-        sample of up to 16 MB and nine bases of .75 k vectors instead (or 1.2 ``n_components``,
-        or 12, if that is more), two bases for the k directions before, and for each thread
-        that BLAS may use now two of as many vectors and 2 MB. Up to 1,024 features each of
-        these threads has two d x d matrices and a chunk of 1,024 rows, or of 4,096 in float32,
-        but all have at most 128 MB of matrices. But for those four or five, a fit takes at most
-        1.05 times this, the work space of LAPACK included, which not all releases of numpy and
-        scipy show to tracemalloc.
-        Only for an ``n_components`` that is a number (otherwise k depends on the data) or where
-        all directions are kept. If ``svd_solver="auto"`` has to fall back to QR, the peak is
-        that of ``svd_solver="qr"``.
-        With ``scale`` two copies of a block come on top, with ``partial_out`` three, each of at
-        most all rows of a call in float64.
-        Not counted are rows that wait, of calls of `partial_fit` or batches with few rows: two
-        copies of them, and of the rows of the call after which they are taken. As many wait as
-        2 MB of float64 hold, at most 1,024, but at least ``n_features``, or with ``scale`` or
-        ``partial_out`` four times that or as many as 32 MB hold, if these are fewer. Where a number
-        of directions is cut as many wait as half a MB holds, but at least 64. Never more than
-        ``block_size`` wait. Sparse batches of an iterable wait for 2^18 stored entries, 3 MB.
-    """
-    d = n_features
-    sizes, rank = Sizes(self, d), start_rank(self)
-    k, choose_rank = sizes.kept(rank)
-    if k is None:
-        if choose_rank is not None or d > exact_dimension(None):
-            raise ValueError(
-                f"n_components={self.n_components!r} must be an integer: the number of "
-                "directions kept depends on the data."
-            )
-        k = d
-    rows = [sizes.block()]
-    if (
-        not sizes.in_equal_blocks and k < d
-    ):  # a stack of few rows takes more than a scatter matrix may
-        rows.append(max(min(FEW_ROWS, d - k - 2), 1))
-    itemsize = np.dtype(dtype).itemsize
-    past = self.block_size != "auto"  # else all rows are one block where k = d
-    asked = number_or_none(self.n_components)
-    n_certain = k if asked is None or rank is not None else int(asked)
-    options = (d, itemsize, self.center, self.svd_solver, past, n_certain)
-    n_threads = usable_threads()
-    peak = max(peak_bytes(k, b, *options, n_threads) for b in rows)
-    if self.svd_solver != "auto" or sizes.in_equal_blocks:
-        return peak
-    return max(peak, bytes_of_passes(k, n_certain, d, itemsize, n_threads))

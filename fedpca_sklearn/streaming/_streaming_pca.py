@@ -35,7 +35,6 @@ from ._blocks import (
     with_few,
 )
 from ._forgetting import HALF_LIFE, check_half_life, factor_of
-from ._sizes import memory_bytes
 
 
 @with_parameters
@@ -121,7 +120,6 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     __metadata_request__partial_fit = {"times": True}
     _takes_arrays = True
     refine = refine
-    memory_bytes = memory_bytes
     from_subspace = classmethod(from_subspace)
     rank_history_ = computed(when="rank_rule")
     last_time_ = computed(when="half_life")

@@ -294,7 +294,7 @@ def test_summaries_with_directions_to_come_are_summaries(X):
 def test_the_other_directions_take_six_matrices(X):
     square, pca = 8 * D**2, StreamingPCA(R)
     with threadpool_limits(1, user_api="blas"):  # each has matrices of its own
-        assert peak_bytes(lambda: pca.fit(X)) < 1.05 * pca.memory_bytes(D) < 3 * square
+        assert peak_bytes(lambda: pca.fit(X)) < 3 * square
     # numpy's copy, its result, and LAPACK's workspace of two, which numpy counts from 2.5 on
     assert peak_bytes(lambda: pca.subspace_.components) < 6.1 * square
 
