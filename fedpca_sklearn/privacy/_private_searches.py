@@ -310,6 +310,8 @@ N_ROUNDS = 8
 OF_ROUND = Aim(80, 100)
 # Largest share of a round for the search of its norm, and the noise that is little enough.
 _NORM, _ROWS_OF_ROUND = 0.4, 200
+# Share of the norm below which a step is the last one.
+_LITTLE = 0.15
 # Steps are taken if they are this many times sqrt(d) above d, in squares of the noise.
 _ABOVE = 4
 
@@ -341,8 +343,9 @@ class PrivateCenter(_Search):
     mu^2 up. The noise of the mean has a standard deviation of 2 R / (n mu), and a mean of squared
     norm a^2 tells of a move only if a^2 is beyond (d + 4 sqrt(d)) times the square of that. Then it
     is shortened by the factor of James and Stein, 1 - d (2 R / (n mu))^2 / a^2; otherwise the point
-    stays, and the rounds end. So about a good point nothing is lost to noise, and from a far one
-    each round comes nearer. Shortening is post-processing. What rounds that are left out would have
+    stays, and the rounds end. They also end with a step below 0.15 R, after which the mean is near
+    enough. So about a good point nothing is lost to noise, and from a far one each round comes
+    nearer. Shortening is post-processing. What rounds that are left out would have
     cost is spent on the release: whatever was released before, all costs add up to its budget.
 
     Of the budget b of the release, as mu^2, a round takes (200 / n)^2 for its norm and b^(2/3)
@@ -425,9 +428,9 @@ class PrivateCenter(_Search):
             std = mechanism._sum_std(of_mean, d) * R
             total = mechanism._noisy(ClippedRows.of(X, point, R).sum(), std, rng)
             step = _step(total / n, std / n, R)
-            if not step.any():
-                break
             point = point + step
+            if float(np.linalg.norm(step)) <= _LITTLE * R:
+                break
         return point, spent
 
 

@@ -353,6 +353,17 @@ def test_a_step_is_taken_where_it_is_more_than_noise_and_shortened_by_that():
     assert_array_equal(_step(np.zeros(d), 0.0, R), np.zeros(d))
 
 
+@pytest.mark.parametrize(("far", "n_rounds"), [(0, 1), (2, 2), (30, 4), (1000, 5)])
+def test_rounds_end_with_a_small_step_and_come_near_a_mean_from_afar(far, n_rounds):
+    X, mechanism = rng().standard_normal((2000, 16)), searching(4.0)
+    X += far  # rows have norms of 4 about a mean of norm 4 far
+    search, budget = PrivateCenter(), mechanism.budget()
+    point, spent = search.found(X, mechanism, budget, rng(1))
+    of_round = search._cost_of_norm(2000, budget) + search._cost_of_mean(2000, 16, budget)
+    assert 1 <= spent / of_round < n_rounds + 0.5
+    assert np.linalg.norm(point - far) < 1
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_searches_of_as_many_rows_as_are_asked_for_find_no_far_too_large_norm(epsilon):
     budget, norm, center = searching(epsilon).budget(), PrivateNorm(), PrivateCenter()
