@@ -301,8 +301,9 @@ class PersonalizedPCA(FederatedPCA):
         for label in labels:
             if label not in self._clients:
                 raise ValueError(f"clients must be sites of the fit, got {label!r}.")
+        given = set(labels)
         for label in self._clients:
-            if label not in labels:
+            if label not in given:
                 raise ValueError(
                     f"X must hold the rows of all sites of the fit; of {label!r} none."
                 )

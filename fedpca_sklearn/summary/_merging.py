@@ -391,7 +391,8 @@ def _sum_of_scatters(
     if not matrices:
         return None
     total, corrections = pooled_moments(subspaces)
-    others = [s._rows for s, part in zip(subspaces, parts, strict=True) if part not in matrices]
+    summed = {id(part) for part in matrices}
+    others = [s._rows for s, part in zip(subspaces, parts, strict=True) if id(part) not in summed]
     of_part = max(part.certainty.n_certain for part in matrices)
     n_certain = int(n_components) if is_integer(n_components) else of_part
     more = np.concatenate([*others, corrections])

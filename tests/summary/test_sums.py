@@ -358,3 +358,11 @@ def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_rank, used
         assert not mean.vectors[:, np.diag(exact) == 0].any()
         if max_rank == d:
             assert mean.dropped <= 1e-12
+
+
+def test_a_merge_compares_no_part_with_all_others(monkeypatch):
+    X = np.random.default_rng(0).standard_normal((600, 4))
+    parts, n_compared = [Subspace.from_rows(rows) for rows in np.split(X, 100)], []
+    monkeypatch.setattr(_exact.ScatterMatrix, "__eq__", lambda *both: n_compared.append(both))
+    assert_allclose(merge_subspaces(parts).singular_values, svd_of(X)[1], rtol=1e-10)
+    assert len(n_compared) <= len(parts)
