@@ -50,8 +50,12 @@ def deviations_of_unlike(errors: np.ndarray, shares: np.ndarray) -> np.ndarray:
     all, for parts of the same variance or for one that falls with the rows, whichever is less (a
     jackknife of MacKinnon and White, 1985, with leverages).
     """
+    return np.sqrt(_squares_of_unlike(shares))[:, None] * (errors - shares @ errors)
+
+
+def _squares_of_unlike(shares: np.ndarray) -> np.ndarray:
     left = np.minimum(1 - shares, 1 - 2 * shares + shares @ shares)
-    return (shares / np.sqrt(left))[:, None] * (errors - shares @ errors)
+    return shares**2 / left
 
 
 def freedom_of_unlike(shares: np.ndarray) -> float:
@@ -59,9 +63,12 @@ def freedom_of_unlike(shares: np.ndarray) -> float:
 
     Of the quadratic form, by Satterthwaite (Bell and McCaffrey 2002); m - 1 for equal shares.
     """
-    D = deviations_of_unlike(np.eye(len(shares)), shares)
-    gram = D @ D.T
-    return float(np.trace(gram) ** 2 / np.sum(gram**2))
+    # the form is diag(b) times 1 + N, with N_ij = s - w_i - w_j
+    b, w, s = _squares_of_unlike(shares), shares, float(shares @ shares)
+    trace = b @ (1 + s - 2 * w)
+    squares = b**2 @ (1 + 2 * s - 4 * w) + 2 * (b @ w) ** 2
+    squares += b.sum() * (s**2 * b.sum() - 4 * s * (b @ w) + 2 * (b @ w**2))
+    return float(trace**2 / squares)
 
 
 def freedom_of(squares: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -117,7 +124,8 @@ def sine_bound(deviations: np.ndarray, freedom: float, confidence: float) -> flo
     if not trace > 0:
         return 0.0
     flat = deviations.reshape(len(deviations), -1)
-    of_square = float(np.sum((flat @ flat.T) ** 2)) - trace**2 / f
+    gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
+    of_square = float(np.sum(gram**2)) - trace**2 / f
     of_square *= f**2 / ((f - 1) * (f + 2))  # unbiased, for normal deviations
     dimensions = trace**2 / max(of_square, trace**2 / (p * k))
     rows = max(k, dimensions * float(np.sum(second**2)) / trace**2)

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from helpers import peak_bytes
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -194,6 +195,14 @@ def test_deviations_of_unlike_parts_are_unbiased():
     assert_allclose(deviations_of_unlike(np.eye(5), equal), expected)
     assert_allclose(freedom_of_unlike(equal), 4)
     assert 1.5 < freedom_of_unlike(shares) < 2
+    D = deviations_of_unlike(np.eye(len(shares)), shares)  # the form itself, m x m
+    assert_allclose(freedom_of_unlike(shares), np.trace(D @ D.T) ** 2 / np.sum((D @ D.T) ** 2))
+
+
+def test_many_summaries_take_no_matrix_of_all_pairs():
+    X = np.random.default_rng(0).standard_normal((3000, 3))
+    parts = [Subspace.from_rows(rows) for rows in np.split(X, 1000)]
+    assert peak_bytes(lambda: jackknife_intervals(parts, 2)) < 4 * 1000 * 1000
 
 
 @pytest.mark.parametrize("more", [0.99, 1.01])
