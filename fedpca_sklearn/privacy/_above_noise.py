@@ -111,11 +111,7 @@ def n_within(components: np.ndarray, others: np.ndarray, lean: float) -> int:
 
 
 def edge_of_sum(
-    largest: float,
-    spectra: list[np.ndarray],
-    d: int,
-    of_spikes: float = 0.0,
-    n_times: int = 1,
+    largest: float, spectra: list[np.ndarray], d: int, of_spikes: float = 0.0, n_times: int = 1
 ) -> float:
     """Largest eigenvalue of a sum of noise matrices that have lost their negative eigenvalues.
 
