@@ -17,7 +17,6 @@ from .sizes import (
     few_of_all,
     row_slices,
     slices_of,
-    vectors_of_lanczos,
     very_few_of_all,
 )
 from .tolerances import ORTHONORMALITY_TOL, RANK_EPS
@@ -326,7 +325,7 @@ def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray
     half = np.asfortranarray(G if lower else G.T)
     times = LinearOperator((m, m), partial(dsymv, 1.0, half, lower=lower), dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(m)
-    how = {"v0": start, "ncv": vectors_of_lanczos(count), "maxiter": _RESTARTS}
+    how = {"v0": start, "ncv": 2 * count + 20, "maxiter": _RESTARTS}
     try:
         lam, W = eigsh(times, count, which="LA", **how)
     except ArpackError:

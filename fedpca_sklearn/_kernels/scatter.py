@@ -20,7 +20,6 @@ from .linalg import eigh_top, top_of_scatter
 from .rows import sums_in_groups
 from .sizes import (
     row_slices,
-    rows_moved,
     rows_of_scatter,
     rows_within,
     slices_of,
@@ -207,7 +206,7 @@ def _products_of(
     as_it_is = not shift.any() and not twice and root_w is None and Y.dtype == dtype
     step = min(n, rows_of_scatter(d, dtype.itemsize, alone))
     space = None if as_it_is else np.empty((step, d), dtype)
-    moved, G, sums = rows_moved(d), np.zeros((d, d), order="F"), np.zeros(d)
+    G, sums = np.zeros((d, d), order="F"), np.zeros(d)
     product = G if alone else np.empty((d, d), dtype)
     shift, offset = shift.astype(kind, copy=False), offset.astype(kind, copy=False)
     ones, unit = np.ones((step, 1), dtype), 1.0
@@ -223,18 +222,13 @@ def _products_of(
             if root_w is not None:
                 roots = root_w[rows, None].astype(dtype)
                 weights = (root_w[rows, None] / unit).astype(dtype)
-            if space is None:
-                sums += (weights.T @ Z if exact else sums_in_groups(weights, Z))[0]
-            else:
-                Z, before = space[: len(weights)], Z
-                for at in slices_of(len(Z), moved):
-                    some = np.subtract(before[at], shift, out=Z[at], casting="same_kind")
-                    if twice:
-                        some -= offset.astype(dtype, copy=False)
-                    if root_w is not None:
-                        some *= roots[at]
-                    w = weights[at]
-                    sums += unit * (w.T @ some if exact else sums_in_groups(w, some))[0]
+            if space is not None:
+                Z = np.subtract(Z, shift, out=space[: len(weights)], casting="same_kind")
+                if twice:
+                    Z -= offset.astype(dtype, copy=False)
+                if root_w is not None:
+                    Z *= roots
+            sums += unit * (weights.T @ Z if exact else sums_in_groups(weights, Z))[0]
             if not alone:
                 G += np.matmul(Z.T, Z, out=product).T  # in the order of G
             elif dtype == np.float32:

@@ -55,9 +55,8 @@ FEW_ROWS = 512
 # Order up to which all eigenpairs of a matrix take hardly longer than a few.
 SMALL_EIGENPROBLEM = 256
 
-# Entries of rows of which a copy is changed step by step, and rows whose products with few vectors
-# are added up in float32.
-_ENTRIES_MOVED, ROWS_OF_GROUP = 2**16, 64
+# Rows whose products with few vectors are added up in float32.
+ROWS_OF_GROUP = 64
 
 
 # Up to this many rows, or columns, of a stack its leading directions are found all at once.
@@ -154,11 +153,6 @@ def rows_of_scatter(n_features: int, itemsize: int, alone: bool = True) -> int:
     return rows if itemsize == 8 else max(rows, _ROWS_OF_FLOAT32)
 
 
-def rows_moved(n_features: int) -> int:
-    """Rows of which a copy is changed at once: some groups."""
-    return max(_ENTRIES_MOVED // max(n_features, 1) // ROWS_OF_GROUP, 1) * ROWS_OF_GROUP
-
-
 def threads_of_scatter(n_rows: float, n_features: int, usable: int) -> int:
     """Threads of Python that share the rows of a scatter matrix, each with two of its own."""
     if n_features > COLUMNS_OF_THREADS:
@@ -185,11 +179,6 @@ def few_of_all(k: int | None, order: int) -> bool:
 def very_few_of_all(k: int, order: int) -> bool:
     """Whether a Krylov space of one vector takes less time for k eigenpairs than LAPACK."""
     return order > SMALL_EIGENPROBLEM and 15 * k <= order
-
-
-def vectors_of_lanczos(k: int) -> int:
-    """Vectors of such a space before it is restarted."""
-    return 2 * k + 20
 
 
 def kept_directions(n_components: int, n_features: int, oversampling: int | None = None) -> int:
