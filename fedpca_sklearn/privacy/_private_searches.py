@@ -344,10 +344,11 @@ class PrivateCenter(_Search):
     mu^2 up. The noise of the mean has a standard deviation of 2 R / (n mu), and a mean of squared
     norm a^2 tells of a move only if a^2 is beyond (d + 4 sqrt(d)) times the square of that. Then it
     is shortened by the factor of James and Stein, 1 - d (2 R / (n mu))^2 / a^2; otherwise the point
-    stays, and the rounds end. They also end with a step below 0.15 R that is not much longer than the
-    noise, of which another round would have as much. So about a good point nothing is lost to noise, and from a far one each round comes
-    nearer. Shortening is post-processing. What rounds that are left out would have
-    cost is spent on the release: whatever was released before, all costs add up to its budget.
+    stays, and the rounds end. They also end with a step below 0.15 R that is not much longer than
+    the noise, of which another round would have as much. So about a good point nothing is lost to
+    noise, and from a far one each round comes nearer. Shortening is post-processing. What rounds
+    that are left out would have cost is spent on the release: whatever was released before, all
+    costs add up to its budget.
 
     Of the budget b of the release, as mu^2, a round takes (200 / n)^2 for its norm and b^(2/3)
     (d / n^2)^(1/3) for its mean, but at most 0.4 and 0.6 of an eighth of ``share``. With s = n mu /
