@@ -313,7 +313,7 @@ def test_sites_find_norms_and_centres_of_their_own(tmp_path):
     found = private_fit(asked, tmp_path, None)
     here = clone(asked).set_params(random_state=0).fit(ROWS, clients=LABELS)
     norms = [pca.subspace_.privacy.row_norm for pca in (found, here)]
-    assert norms[0] / norms[1] == pytest.approx(1, rel=0.1)
+    assert abs(np.log2(norms[0] / norms[1])) < 0.6  # longer norms are sqrt(2) apart
     assert found.n_components_ == found.n_components_above_noise_
     assert found.mean_ == pytest.approx(here.mean_, abs=0.05)
     assert found.privacy_spent_.epsilon == pytest.approx(1e4, rel=1e-6)
