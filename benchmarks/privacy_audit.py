@@ -392,7 +392,8 @@ def means_as_released():
         means.append(mean)
         return np.full(len(mean), 1e-300)
 
-    with mock.patch.object(_private_searches, "_step", kept):
+    no_last = mock.patch.object(_private_searches, "_LITTLE", -1.0)  # so that no step is
+    with no_last, mock.patch.object(_private_searches, "_step", kept):
         yield means
 
 
