@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from .device_rows import DeviceRows, coordinates, sums_and_squares, times_scatter
 from .sizes import ROWS_OF_GROUP, row_slices, rows_within, slices_of
-from .threads import TINY_ROWS, in_shares, threads_for, usable_threads
+from .threads import TINY_ROWS, blas_architectures, in_shares, threads_for, usable_threads
+
+Product: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
+# Kernels of OpenBLAS that multiply small matrices in place if neither is transposed, and the number
+# of multiplications up to which a product is small.
+_IN_PLACE = {"SkylakeX", "Cooperlake", "SapphireRapids"}
+_SMALL = 10**6
+# Columns of a piece; the most vectors, as with more its rows are too few; and the most columns, as
+# sums of more pieces are rounded more often.
+_COLUMNS, _VECTORS, _FEATURES = 200, 48, 2**15
 
 
 def sums_in_groups(A: np.ndarray, Z: np.ndarray) -> np.ndarray:
@@ -23,6 +35,46 @@ def sums_in_groups(A: np.ndarray, Z: np.ndarray) -> np.ndarray:
     if whole < len(A):
         total += A[whole:].T @ Z[whole:]
     return total
+
+
+def product_with(vectors: np.ndarray, n_rows: int) -> Product:
+    """Function that multiplies up to so many rows with the transpose of vectors, rows as well.
+
+    In pieces where that pays, and where BLAS would not share the whole among threads.
+    """
+    k, d = vectors.shape
+    small = n_rows * k * d <= _SMALL
+    if small or k > _VECTORS or d > _FEATURES or not multiplies_in_place() or usable_threads() > 1:
+        return vectors.T.__rmatmul__  # of Z: Z @ vectors.T
+    return in_pieces(vectors)
+
+
+@cache
+def multiplies_in_place() -> bool:
+    """Whether BLAS multiplies small matrices without a copy."""
+    return not blas_architectures().isdisjoint(_IN_PLACE)
+
+
+def in_pieces(vectors: np.ndarray) -> Product:
+    """The same with products that are small."""
+    k, d = vectors.shape
+    B = np.ascontiguousarray(vectors.T)
+    width = min(_COLUMNS, d)
+    n_pieces, n_rows = d // width, max(_SMALL // (width * k), 1)
+    whole = n_pieces * width
+    pieces = B[:whole].reshape(n_pieces, width, k)
+
+    def product(Z: np.ndarray) -> np.ndarray:
+        found = np.empty((len(Z), k), np.result_type(Z, B))
+        for at in slices_of(len(Z), n_rows):
+            some = Z[at]
+            parts = some[:, :whole].reshape(len(some), n_pieces, width).swapaxes(0, 1) @ pieces
+            np.add.reduce(parts, axis=0, out=found[at])
+            if whole < d:
+                found[at] += some[:, whole:] @ B[whole:]
+        return found
+
+    return product
 
 
 # Entries of which a mean is taken at once; and the share of a column's variance that the square of
@@ -169,7 +221,12 @@ def _of_dense(
     dtype, n_threads = np.result_type(X, V), n * d // _ENTRIES_OF_THREAD
     n_threads = min(n_threads, usable_threads()) if n_threads > 1 else 1
     if squared_norms is None and scale is None and _mean_may_wait(X, V, mean):
-        parts = in_shares(n, n_threads, lambda at: X[at] @ V.T)
+        by_rows = X.flags.c_contiguous  # BLAS takes others as they are, but not in pieces
+
+        def times(at: slice) -> np.ndarray:
+            return product_with(V, at.stop - at.start)(X[at]) if by_rows else X[at] @ V.T
+
+        parts = in_shares(n, n_threads, times)
         Z = parts[0] if len(parts) == 1 else np.concatenate(parts)
         Z -= (V.astype(np.float64) @ mean).astype(dtype)
         return Z
@@ -177,6 +234,7 @@ def _of_dense(
 
     def fill(share: slice) -> None:
         m = share.stop - share.start
+        product = product_with(V, min(m, step))
         space = np.empty((min(m, step), d), np.result_type(X, mean))
         for at in slices_of(m, step):
             rows = slice(share.start + at.start, share.start + at.stop)
@@ -184,7 +242,7 @@ def _of_dense(
             centred = np.subtract(X[rows], mean, out=space[: at.stop - at.start])
             if scale is not None:
                 centred = centred / scale
-            Z[rows] = centred @ V.T
+            Z[rows] = product(centred)
             if squared_norms is not None:
                 squared_norms[rows] = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
 
@@ -225,11 +283,11 @@ def scatter_product(
     result = np.zeros(V.shape)
     n, d = X.shape
     step = min(max(n, 1), max(64, _ENTRIES_IN_CACHE // d))  # there may be no row
-    space = np.empty((step, d))
+    product, space = product_with(V, step), np.empty((step, d))
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
         Z = np.subtract(X[rows], mean, out=space[: rows.stop - start])
-        C = Z @ V.T
+        C = product(Z)
         if weight is not None:
             C *= weight[rows, None]
         result += C.T @ Z

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from . import linalg
 from .device_rows import in_memory, sums_and_squares, times_scatter
 from .linalg import flip_signs, orthonormal_columns, orthonormalised
+from .rows import product_with
 from .scatter import guessed_mean
 from .sizes import rows_of_product, rows_within, slices_of, step_of_passes, vectors_of_passes
 from .threads import in_shares
@@ -189,7 +190,8 @@ class RowsOfPasses:
         return self._added_up((2, len(self.shift)), _moments)
 
     def _times_scatter(self, B: np.ndarray) -> np.ndarray:
-        return self._added_up(B.T.shape, lambda Z, _: (Z @ B).T @ Z).T
+        times = product_with(np.ascontiguousarray(B.T), self.Y.shape[0])
+        return self._added_up(B.T.shape, lambda Z, _: times(Z).T @ Z).T
 
     def _added_up(self, shape: tuple[int, int], term: Term) -> np.ndarray:
         """Sum of what a function makes of some rows and of their weights' roots, over all rows."""

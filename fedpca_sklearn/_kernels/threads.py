@@ -46,6 +46,11 @@ def _libraries() -> list[Any]:
     return [library for library in controller.lib_controllers if library.user_api == "blas"]
 
 
+def blas_architectures() -> set[str]:
+    """Processors whose kernels the BLAS libraries use, of those that tell."""
+    return {library.info().get("architecture", "") for library in _libraries()}
+
+
 @contextmanager
 def single_blas_thread(shared: bool = False) -> Iterator[None]:
     """Limit BLAS to one thread; the last one out restores the user's setting.

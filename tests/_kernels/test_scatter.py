@@ -23,6 +23,7 @@ from fedpca_sklearn._kernels import row_moments, rows, scatter
 from fedpca_sklearn._kernels.rows import (
     columns_about,
     coordinates_and_norms,
+    in_pieces,
     scatter_product,
 )
 from fedpca_sklearn._kernels.scatter import of_few_digits, row_scatter
@@ -385,6 +386,30 @@ def test_sparse_rows_are_centred_whatever_a_few_of_them_tell(kind):
     assert scaled.transform(sparse.astype(np.float32)).dtype == np.float32
 
 
+# -------------------------------------------------------------------------- pieces
+
+
+@examples
+@given(
+    n=st.integers(0, 700),
+    d=st.integers(1, 1001),
+    k=st.integers(1, 60),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    order=st.sampled_from("CF"),
+)
+def test_pieces_are_the_product(n, d, k, dtype, order):
+    g = np.random.default_rng(n + d)
+    Z = np.asarray(g.standard_normal((n, d)), dtype, order=order)
+    V = g.standard_normal((k, d)).astype(dtype)
+    found = in_pieces(V)(Z)
+    assert found.dtype == dtype
+    # each number is a sum of d products, in whatever order
+    bound = 2 * d * np.finfo(dtype).eps * (np.abs(Z) @ np.abs(V.T))
+    assert np.all(np.abs(found - Z.astype(float) @ V.T.astype(float)) <= bound)
+    Z, V = np.rint(3 * Z), np.rint(3 * V)  # whole numbers are exact
+    assert_array_equal(in_pieces(V)(Z), Z.astype(int) @ V.T.astype(int))
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("n", [0, 1_100, 1_101, 3_000])
 def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
@@ -393,8 +418,9 @@ def test_threads_share_the_rows_of_a_large_call(n, dtype, monkeypatch):
     V, mean, scale = V.astype(dtype), np.full(2_000, 2, dtype), g.uniform(1, 2, 2_000).astype(dtype)
     seen, find, found = [], rows.in_shares, []
     monkeypatch.setattr(rows, "in_shares", lambda *a: seen.append(a[:2]) or find(*a))
-    for n_threads in (1, 3):
+    for n_threads, possible in ((1, False), (3, True)):
         monkeypatch.setattr(rows, "usable_threads", lambda m=n_threads: m)
+        monkeypatch.setattr(rows, "multiplies_in_place", lambda p=possible: p)
         norms = np.empty(n)
         found.append((coordinates_and_norms(X, V, mean, norms, scale), norms))
     if n:
