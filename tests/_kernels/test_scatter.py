@@ -27,6 +27,7 @@ from fedpca_sklearn._kernels.rows import (
     scatter_product,
 )
 from fedpca_sklearn._kernels.scatter import of_few_digits, row_scatter
+from fedpca_sklearn._kernels.sizes import rows_of_scatter
 from fedpca_sklearn._kernels.stack import precisions
 from fedpca_sklearn.datasets import RandomWalk, SteadyRotation, random_rotation
 from fedpca_sklearn.metrics import subspace_distance
@@ -102,6 +103,14 @@ def test_the_scatter_is_that_of_numpy(n, d, far, weighted, center, dtype, conver
     # oracle adds up n
     rtol, atol = (1e-14, 1e-13) if dtype == F8 else (n * np.finfo(F8).eps, 15 * 64 * eps)
     assert_allclose(found.shift + found.offset, mean, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("d", [3, 40, 150])
+def test_chunks_of_rows_are_whole_though_the_last_one_is_not_full(d):
+    """Integers, of which sums of products are exact."""
+    n = 2 * rows_of_scatter(d, 8) + 7
+    X = np.random.default_rng(d).integers(-3, 4, (n, d)).astype(F8)
+    assert_array_equal(np.tril(row_scatter(X, None, n, False, F8).G), np.tril(X.T @ X))
 
 
 @given(st.floats(-1e300, 1e300), st.floats(0, 1e160), st.integers(-(2**40), 2**40))
