@@ -24,6 +24,8 @@ from fedpca_sklearn import (
 )
 
 ROWS = 60
+# Sites and features.
+SHAPES = (3, 100), (3, 1000), (10, 100), (10, 1000), (64, 100)
 ESTIMATORS = (FederatedPowerPCA(10, tol=0, acceleration=None, random_state=0), FederatedPCA(10))
 
 
@@ -46,12 +48,12 @@ def cost(estimator, parts, secure):
     return (fitted(many, parts, secure) - fitted(few, parts, secure)) / 5
 
 
-def costs(sizes, features):
+def costs(shapes):
     """Rows of the table of costs."""
     from fedpca_sklearn.engines.flower import SecureAggregation
 
     rows = []
-    for estimator, n_sites, d in product(ESTIMATORS, sizes, features):
+    for estimator, (n_sites, d) in product(ESTIMATORS, shapes):
         X = make_power_law(ROWS * n_sites, d, alpha=1.0, random_state=0)
         for secure in (None, SecureAggregation(threshold=2)):
             exchanges, seconds, up, down = cost(estimator, np.split(X, n_sites), secure)
@@ -94,5 +96,5 @@ def main(quick=False):
     except ImportError:
         left_out("Flower", "which is not installed")
     else:
-        table("secure_sums", costs(*(((3,), (100,)) if quick else ((3, 10), (100, 1000)))))
+        table("secure_sums", costs(SHAPES[:1] if quick else SHAPES))
     table("secure_sums_rounding", rounding())

@@ -355,7 +355,7 @@ def test_secure_sums_cost_what_the_page_says():
     pytest.importorskip("flwr")
     section = PAGE.split("## Secure sums")[1].split("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in section.split("\n") if "| 3 | 100 |" in line]
-    rows = scenario("secure_sums").costs((3,), (100,))
+    rows = scenario("secure_sums").costs([(3, 100)])
     for row, said in zip(rows, lines, strict=True):
         *_, secure, exchanges, _, up, down = said
         assert (row["secure"], row["exchanges"]) == (secure, int(exchanges))

@@ -1,8 +1,7 @@
 """One secure sum: what a site does about its questions, and how the server puts them.
 
-Keys, shares, masked numbers, and what takes off the masks of others. Shares of secrets are
-Flower's; key agreement, encryption and masks are of the library cryptography, on which Flower
-depends.
+Keys, shares, masked numbers, and what takes off the masks of others. Key agreement, encryption and
+masks are of the library cryptography, on which Flower depends.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.supercore.primitives import asymmetric
 
 from ..communication._channel import check_room
@@ -101,9 +100,9 @@ class SiteSums:
             raise RefusedError("the keys of this site must be in the list of keys as it sent them")
         at = pairs.index(public)
         common = _common_bounds(context, bounds, at, len(pairs))
-        session, seed = session_of(threshold, mask_keys, box_keys, bounds), os.urandom(32)
-        seed_shares = create_shares(seed, threshold, len(pairs))
-        key_shares = create_shares(own["mask_secret"], threshold, len(pairs))
+        session, seed = session_of(threshold, mask_keys, box_keys, bounds), os.urandom(_SECRET)
+        seed_shares = shares_of(seed, threshold, len(pairs))
+        key_shares = shares_of(own["mask_secret"], threshold, len(pairs))
         keys = shared_keys(own["box_secret"], [*box_keys[:at], *box_keys[at + 1 :]])
         keys.insert(at, b"")
         shares = list(zip(seed_shares, key_shares, strict=True))
@@ -243,7 +242,7 @@ def _texts(config: Mapping[str, Any], *names: str) -> list[list[bytes]]:
 
 # -------------------------------------------------------------------- at the server
 
-# Longest text that a site sends for one other site: its shares, encrypted, have 148 bytes.
+# Longest text that a site sends for one other site: its shares, encrypted, have 168 bytes.
 _LONGEST = 1000
 
 
@@ -420,8 +419,10 @@ def _masked_in(kind: str, size: int | None, answer: Answer) -> np.ndarray:
 
 # -------------------------------------------------------------------- masks
 
-# The curve of all keys; bytes of a public key, a secret one, and of shares of a seed.
-_CURVE, _PUBLIC, _SECRET, _SEED_SHARE = ec.SECP384R1(), 49, 48, 52
+# The curve of all keys; bytes of a public key, and of a secret one or the seed of a mask.
+_CURVE, _PUBLIC, _SECRET = ec.SECP384R1(), 49, 48
+# Shares are values of a polynomial modulo a prime beyond all secrets: bytes of a place and a value.
+_PRIME, _PLACE, _VALUE = 2**521 - 1, 4, 66
 # Random bytes with which an encryption begins.
 _NONCE = 12
 
@@ -509,15 +510,46 @@ def opened(key: bytes, session: bytes, at: int, to: int, box: bytes) -> tuple[by
         plain = AESGCM(key).decrypt(nonce, box[_NONCE:], place)
     except (InvalidTag, ValueError):
         return None
-    return plain[:_SEED_SHARE], plain[_SEED_SHARE:]
+    return plain[: _PLACE + _VALUE], plain[_PLACE + _VALUE :]
+
+
+def shares_of(secret: bytes, threshold: int, n: int) -> list[bytes]:
+    """Shares of a secret, of which a threshold tells it and fewer tell nothing (Shamir 1979).
+
+    Each is its place, from 1 to n, and the value there of a polynomial with random coefficients,
+    which at 0 is the secret.
+    """
+    coefficients = [secrets.randbelow(_PRIME) for _ in range(1, threshold)]
+    coefficients.append(int.from_bytes(secret, "big"))
+    found = []
+    for place in range(1, n + 1):
+        value = 0
+        for coefficient in coefficients:
+            value = (value * place + coefficient) % _PRIME
+        found.append(place.to_bytes(_PLACE, "little") + value.to_bytes(_VALUE, "big"))
+    return found
 
 
 def recovered(shares: Sequence[bytes]) -> bytes | None:
-    """The secret that shares were made of; None if they do not fit together."""
+    """The secret that shares of different places were made of; None if they do not fit together."""
+    places = tuple(int.from_bytes(share[:_PLACE], "little") for share in shares)
+    values = [int.from_bytes(share[_PLACE:], "big") for share in shares]
+    secret = sum(map(int.__mul__, values, _weights_at_zero(places))) % _PRIME
     try:
-        return combine_shares(list(shares))
-    except (ValueError, IndexError):
+        return secret.to_bytes(_SECRET, "big")
+    except OverflowError:
         return None
+
+
+@lru_cache(maxsize=16)  # all secrets of a sum have shares of the same places
+def _weights_at_zero(places: tuple[int, ...]) -> list[int]:
+    """Lagrange's weights, by which values at some places are the value at 0."""
+    weights = []
+    for here in places:
+        others = [other for other in places if other != here]
+        over = math.prod(other - here for other in others)
+        weights.append(math.prod(others) * pow(over, -1, _PRIME) % _PRIME)
+    return weights
 
 
 def signature(secret: bytes, session: bytes, at: int) -> bytes:

@@ -1,5 +1,7 @@
 """Secure sums whose server tries to learn a single site's numbers: the sites refuse."""
 
+import math
+import os
 from collections import defaultdict
 from itertools import combinations
 
@@ -16,6 +18,7 @@ from scipy.stats import chisquare
 
 from fedpca_sklearn.engines import _secure_sum
 from fedpca_sklearn.engines._secure_sum import (
+    fits_public_key,
     key_pair,
     mask,
     opened,
@@ -24,12 +27,14 @@ from fedpca_sklearn.engines._secure_sum import (
     sealed,
     session_of,
     shared_keys,
+    shares_of,
     signature,
     signed_masks,
 )
 from fedpca_sklearn.engines.flower import SecureAggregation
 
 POWER = made("FederatedPowerPCA(3, random_state=0)")
+PRIME = 2**521 - 1
 ONCE = "this site takes part in secure sums only"
 
 
@@ -229,14 +234,37 @@ def test_questions_are_counted_as_without_masks():
     server.refused(0, "bounds", why="a run begins again at most 2 times")
 
 
+@pytest.mark.parametrize(("threshold", "n"), [(2, 3), (5, 6), (18, 20)])
+def test_as_many_shares_as_the_threshold_tell_a_secret_and_fewer_any_other(threshold, n):
+    secret, other = os.urandom(48), os.urandom(48)
+    shares = shares_of(secret, threshold, n)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        few = [shares[i] for i in rng.permutation(n)[:threshold]]
+        assert recovered(few) == secret
+        assert recovered([few[0][:-1] + bytes([few[0][-1] ^ 1]), *few[1:]]) != secret
+        # with one value less, there is a last one for which they tell another secret
+        x, y = (
+            [int.from_bytes(share[at], order) for share in few]
+            for at, order in ((slice(4), "little"), (slice(4, None), "big"))
+        )
+        weights = [
+            math.prod(b * pow(b - a, -1, PRIME) for b in x if b != a) % PRIME for a in x
+        ]  # Lagrange's, at zero
+        rest = sum(w * v for w, v in zip(weights[1:], y[1:], strict=True))
+        last = (int.from_bytes(other, "big") - rest) * pow(weights[0], -1, PRIME) % PRIME
+        assert recovered([few[0][:4] + last.to_bytes(66, "big"), *few[1:]]) == other
+    assert shares_of(secret, 2, 2) != shares_of(secret, 2, 2)
+
+
 def test_boxes_tell_the_server_nothing_and_are_bound_to_the_sum():
     session, another = b"s" * 32, b"t" * 32
     (a, public_a), (b, public_b), (c, _) = (key_pair() for _ in range(3))
     key = shared_keys(a, [public_b])[0]
     assert key == shared_keys(b, [public_a])[0] != shared_keys(c, [public_b])[0]
-    box = sealed(key, session, 0, 1, (b"seed" * 13, b"key"))
+    box = sealed(key, session, 0, 1, (b"seed" * 17 + b"..", b"key"))
     assert b"seed" not in box
-    assert opened(key, session, 0, 1, box) == (b"seed" * 13, b"key")
+    assert opened(key, session, 0, 1, box) == (b"seed" * 17 + b"..", b"key")
     for wrong in (
         (shared_keys(c, [public_b])[0], session, 0, 1, box),
         (key, another, 0, 1, box),
@@ -308,7 +336,7 @@ def unmasked(server, shares, sent):
             secret = recovered(few)
             if secret is None:
                 continue
-            if len(secret) == 48:  # a key, not a seed
+            if fits_public_key(secret, server.mask_keys[owner]):
                 if owner not in sent:
                     total += signed_masks(secret, owner, server.mask_keys, sent, digest, N)
                 break
