@@ -451,11 +451,17 @@ def fits_public_key(secret: bytes, public: bytes) -> bool:
 
 
 def shared_keys(secret: bytes, keys: Sequence[bytes]) -> list[bytes]:
-    """What the owner of a secret key has in common with those of public keys, and nobody else."""
+    """What the owner of a secret key has in common with those of public keys, and nobody else.
+
+    It depends on both public keys: a point of the curve and its negative agree on the same number
+    with everybody, so that masks with both could cancel.
+    """
     own, found = ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE), []
-    for key in map(_public, keys):
-        derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"shared key")
-        found.append(derived.derive(own.exchange(ec.ECDH(), key)))
+    public = _public_of(own)
+    for key in keys:
+        pair = b"shared key" + b"".join(sorted([public, key]))
+        derived = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=pair)
+        found.append(derived.derive(own.exchange(ec.ECDH(), _public(key))))
     return found
 
 

@@ -19,6 +19,7 @@ from scipy.stats import chisquare
 from fedpca_sklearn.engines import _secure_sum
 from fedpca_sklearn.engines._secure_sum import (
     fits_public_key,
+    is_public_key,
     key_pair,
     mask,
     opened,
@@ -232,6 +233,15 @@ def test_questions_are_counted_as_without_masks():
     for _ in range(3):
         server.keys().shares().masked()
     server.refused(0, "bounds", why="a run begins again at most 2 times")
+
+
+def test_masks_with_a_key_and_its_negative_do_not_cancel():
+    # a server and one site that helps it: the point of the other site's key, mirrored
+    (a, public_a), (_, public_b) = key_pair(), key_pair()
+    mirrored = bytes([public_b[0] ^ 1]) + public_b[1:]
+    assert is_public_key(mirrored)
+    keys, question = [public_b, public_a, mirrored], b"q" * 32
+    assert signed_masks(a, 1, keys, range(3), question, N).any()
 
 
 @pytest.mark.parametrize(("threshold", "n"), [(2, 3), (5, 6), (18, 20)])
