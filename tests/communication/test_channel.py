@@ -11,7 +11,6 @@ from rounds_helpers import (
     EXACT,
     MARGIN,
     Recorder,
-    about_origin,
     assert_equals_pca,
     exact,
     labels,
@@ -119,29 +118,6 @@ def test_share_of_clients_whose_power_suffices_and_what_pilot_errors_cost(power,
     assert abs(n_sent - n * p) < MARGIN * np.sqrt(n * p * (1 - p))
 
 
-def test_perfect_pilots_give_the_sum_of_those_that_send():
-    for seed in range(20):  # message i is 2^i: the sum tells who sent
-        messages = [np.full((2, 3), 2.0**i) for i in range(12)]
-        total, n_sent = received(FadingChannel(0.0, max_power=1.0), *messages, seed=seed)
-        if total is not None:
-            whole = round(total[0, 0])
-            assert_allclose(total, whole, rtol=1e-12)
-            assert whole.bit_count() == n_sent
-
-
-@pytest.mark.parametrize(
-    "channel",
-    [FadingChannel(0.0, pilot_std=0.2, max_power=2), PerfectChannel(dropout=0.5)],
-    ids=["pilot errors", "dropout"],
-)
-def test_what_clients_that_are_alike_lose_cancels(channel):
-    # the sum is a multiple of the scatter of one, and its subspace exact
-    X = np.concatenate([rows(30, mean=0.0)] * 4)
-    model = FederatedPowerPCA(3, center=False, n_rounds=50, channel=channel, random_state=0)
-    model.fit(X, clients=np.repeat(range(4), 30))
-    assert sine(model.components_, leading(X, 3)) < 1e-8
-
-
 @pytest.mark.parametrize("padding", [None, 0, 1, 3, 4, 9])
 def test_late_messages_lose_their_last_entries_without_padding(padding):
     delay, n = 4, 2000
@@ -170,18 +146,6 @@ def test_late_messages_lose_their_last_entries_without_padding(padding):
         assert np.all(np.diff(total.ravel()[9:]) < 0)
 
 
-def test_a_round_in_which_all_links_fade_is_survived():
-    X, codes = rows(mean=0.0), labels(120, 2)
-    channel = FadingChannel(0.0, max_power=0.4)  # both fade in 84 % of the rounds
-    model = exact(3, "power", center=False, channel=channel).set_params(tol=0, n_rounds=60)
-    model.fit(X, clients=codes)
-    log = model.communication_.table
-    assert np.isnan(model.changes_).sum() > 20
-    silent = [row["messages_up"] == 0 for row in log[:60]]
-    assert_array_equal(silent, np.isnan(model.changes_))
-    assert all(row["floats_down"] == 2 * 24 for row in log)  # they do listen
-
-
 # -------------------------------------------------------------------------------------- dropout
 
 
@@ -206,15 +170,6 @@ def test_a_schedule_is_kept_and_begun_again(recorded):
     assert [m[-1] for m in recorded[0]] == [counts[0], counts[2]]  # the mean: labels in order
 
 
-def test_a_client_comes_back():
-    X, codes = rows(mean=0.0), labels(120, 3)
-    schedule = np.zeros((80, 3), dtype=bool)
-    schedule[:30, 1] = True
-    for n_rounds, seen in ((79, X), (29, X[codes != 1])):  # without it, that of the others
-        model = about_origin(3, n_rounds, channel=PerfectChannel(schedule), random_state=0)
-        assert sine(model.fit(X, clients=codes).components_, leading(seen, 3)) < 1e-8
-
-
 @pytest.mark.parametrize("method", EXACT)
 def test_rounds_without_anybody_are_survived_unless_nobody_ever_comes(method):
     X, schedule = rows(), np.zeros((7, 2), dtype=bool)
@@ -232,26 +187,6 @@ def test_rounds_without_anybody_are_survived_unless_nobody_ever_comes(method):
         with pytest.raises(ValueError, match="channel: no client took part in 100 rounds"):
             model.fit(X)
         assert not hasattr(model, "components_")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_dropout_costs_no_more_than_what_is_missing_over_the_gap(seed):
-    # A - E in place of A, ||E|| <= e: the tangent t <= 1 becomes at most
-    # (lambda_{r+1} t + sqrt(2) e) / (lambda_r - sqrt(2) e), with the fixed point below
-    k, rng = 10, np.random.default_rng(seed)
-    X = rng.standard_normal((2000, 8)) * [9, 8.5, 8, *[1] * 5]
-    codes = np.arange(2000) % k
-    schedule = np.eye(k, dtype=bool)[rng.integers(0, k, 40)]  # one of ten is away in each round
-    values, vectors = np.linalg.eigh(X.T @ X)
-    V = vectors[:, ::-1][:, :3].T
-    e = np.sqrt(2) * max(np.linalg.norm(X[codes == i], 2) ** 2 for i in range(k))
-    assert e < (values[-3] - values[-4]) / 4
-    fixed = e / (values[-3] - values[-4] - e)
-    shrinks = (values[-4] + 0) / (values[-3] - e)
-    start = V + 0.5 * vectors[:, :3].T
-    model = about_origin(3, 20, init=start, channel=PerfectChannel(schedule))
-    error = sine(model.fit(X, clients=codes).components_, V)
-    assert 0 < error < fixed + 0.5 * shrinks**20
 
 
 # -------------------------------------------------------------------------------- fixed point
