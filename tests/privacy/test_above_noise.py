@@ -23,7 +23,6 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
-from fedpca_sklearn.privacy._above_noise import count_above, edge, edge_of_sum, fluctuating
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 from fedpca_sklearn.privacy._rows import ClippedRows
 
@@ -125,41 +124,6 @@ def test_the_noise_of_a_far_mean_is_no_component_and_hides_none(d, distance, cen
     assert false / (2 * draws) <= 0.05
     assert named >= 0.9 * true
     assert true > 0.25 * draws
-
-
-def noise_matrix(rng, d):
-    G = rng.standard_normal((d, d))
-    return (G + G.T) / math.sqrt(2)  # entries of 1 off the diagonal
-
-
-def test_the_edge_is_that_of_symmetric_noise():
-    """Wigner's semicircle ends at 2 sigma sqrt(d), and its largest eigenvalue exceeds the bound
-    in one of twenty draws, of which 400 have a standard deviation of .011.
-    """
-    rng, d = np.random.default_rng(0), 40
-    bound = fluctuating(edge(1.0, d), d)
-    beyond = [np.linalg.eigvalsh(noise_matrix(rng, d))[-1] > bound for _ in range(400)]
-    assert abs(np.mean(beyond) - 0.05) < 0.035
-
-
-def test_edges_of_sums_of_releases_are_those_of_simulated_noise():
-    rng, d = np.random.default_rng(0), 60
-    for n_matrices in (1, 3, 12):
-        pairs = [np.linalg.eigh(noise_matrix(rng, d)) for _ in range(n_matrices)]
-        spectra = [np.maximum(values, 0) for values, _ in pairs]
-        total = sum((V * values) @ V.T for values, (_, V) in zip(spectra, pairs, strict=True))
-        ratio = np.linalg.eigvalsh(total)[-1] / edge_of_sum(edge(1.0, d), spectra, d)
-        assert 0.8 < ratio < 1 + d ** (-2 / 3) / 2
-        # calls of which each left the same cost no more than one
-        each = ([s[s > 0][::-1] for s in spectra], [s.sum() for s in spectra])
-        merged = 2 * 0.8 ** np.arange(d) * edge_of_sum(edge(1.0, d), spectra, d, n_times=4)
-        found = count_above(merged, *each, edge(1.0, d), d, n_times=4)
-        repeated = [4 * e for e in each]
-        assert 1 < found == count_above(merged, *repeated, edge(1.0, d), d) < d - 1
-    spike = np.diag(np.eye(d)[0] * 30)
-    spiked = np.linalg.eigvalsh(noise_matrix(rng, d) + spike)[-1]
-    assert abs(spiked / edge(1.0, d, 30.0) - 1) < 0.1
-    assert edge(0.0, 5) == 0.0
 
 
 def spiked(n=20_000, d=60):

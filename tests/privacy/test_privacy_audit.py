@@ -74,23 +74,32 @@ def test_nothing_gives_away_more_than_is_stated(kind, epsilon, mean, trust):
         assert rows[0]["lower bound"] > 0.25
 
 
-@pytest.mark.parametrize("fault", audit.FAULTS, ids=lambda fault: fault.name)
-def test_faults_are_caught(fault):
-    row = audit.attacked(fault, 8000)
-    assert row["verdict"] == "caught"
-    assert row["lower bound"] > row["stated"]
+# An audit, what it looks at, how often, and a bound that can be broken
+AUDITS = [
+    *((audit.search_audited, what, 3000, 0.1) for what in audit.SEARCHES),
+    *((audit.whole_audited, pair, 400, -1) for pair in audit.WHOLE_PAIRS),
+    *(
+        (audit.counts_audited, *of)
+        for of in (("across the plane", 3000, 0.3), ("far away", 3000, -1))
+    ),
+    *(
+        (audit.scales_audited, *of)
+        for of in (("mirrored", 3000, 0.05), ("in other bins", 3000, 0.3))
+    ),
+]
+FAULTS = [
+    *((audit.attacked, fault, 8000) for fault in audit.FAULTS),
+    *((audit.whole_attacked, name, 2200) for name in audit.WHOLE_FAULTS),
+    *((audit.counts_attacked, name, 4000) for name in audit.COUNT_FAULTS),
+    *((audit.search_attacked, name, 3000) for name in audit.SEARCH_FAULTS),
+    *((audit.scales_attacked, name, 3000) for name in audit.SCALE_FAULTS),
+]
 
 
-@pytest.mark.parametrize("what", audit.SEARCHES)
-def test_searches_give_away_no_more_than_is_stated(what):
-    epsilon, bound = audit.search_audited(what, 3000)
-    assert 0.1 < bound <= epsilon  # a bound that can be broken
-
-
-@pytest.mark.parametrize("pair", audit.WHOLE_PAIRS)
-def test_searches_and_release_together_give_away_no_more_than_is_stated(pair):
-    epsilon, bound = audit.whole_audited(pair, 400)
-    assert bound <= epsilon
+@pytest.mark.parametrize(("attack", "what", "n_runs", "least"), AUDITS)
+def test_no_search_count_or_sum_gives_away_more_than_is_stated(attack, what, n_runs, least):
+    epsilon, bound = attack(what, n_runs)
+    assert least < bound <= epsilon
 
 
 def test_a_shape_gives_away_no_more_than_is_stated():
@@ -99,35 +108,7 @@ def test_a_shape_gives_away_no_more_than_is_stated():
     assert 0.1 < bound <= epsilon  # a bound that can be broken
 
 
-@pytest.mark.parametrize("name", audit.WHOLE_FAULTS)
-def test_faults_of_searches_and_releases_together_are_caught(name):
-    row = audit.whole_attacked(name, 2200)
-    assert row["lower bound"] > row["stated"] == 2.0
-
-
-@pytest.mark.parametrize("pair", audit.ROW_PAIRS)
-def test_counts_of_scores_give_away_no_more_than_is_stated(pair):
-    epsilon, bound = audit.counts_audited(pair, 3000)
-    assert bound <= epsilon
-    assert bound > 0.3 or pair == "far away"  # a bound that can be broken
-
-
-@pytest.mark.parametrize("name", audit.COUNT_FAULTS)
-def test_faults_of_counts_are_caught(name):
-    assert audit.counts_attacked(name, 4000)["verdict"] == "caught"
-
-
-@pytest.mark.parametrize("name", audit.SEARCH_FAULTS)
-def test_faults_of_searches_are_caught(name):
-    assert audit.search_attacked(name, 3000)["verdict"] == "caught"
-
-
-@pytest.mark.parametrize("pair", audit.SCALE_PAIRS)
-def test_sums_for_scales_give_away_no_more_than_is_stated(pair):
-    epsilon, bound = audit.scales_audited(pair, 3000)
-    assert (0.3 if pair == "in other bins" else 0.05) < bound <= epsilon
-
-
-@pytest.mark.parametrize("name", audit.SCALE_FAULTS)
-def test_faults_of_sums_for_scales_are_caught(name):
-    assert audit.scales_attacked(name, 3000)["verdict"] == "caught"
+@pytest.mark.parametrize(("attack", "fault", "n_runs"), FAULTS)
+def test_faults_are_caught(attack, fault, n_runs):
+    row = attack(fault, n_runs)
+    assert row["lower bound"] > row["stated"]

@@ -116,16 +116,6 @@ def test_calls_add_up(kind, trust, n_components):
     assert (parts.n_samples_, parts.clients_) == (90, [0, 1, 2])
 
 
-@pytest.mark.parametrize("center", [True, False])
-def test_the_power_method_about_the_origin(center):
-    X = rows(mean=0.0)
-    model = model_of(FedPowerNoise(inf, 0.1, 1e3, mean="fixed"), 2, center=center).fit(X)
-    V = np.linalg.svd(X, full_matrices=False)[2][:2]
-    assert subspace_distance(model.components_, V) < 1e-7
-    assert_array_equal(model.mean_, 0)
-    assert model.subspace_.centered == center
-
-
 LOSSY = PerfectChannel(dropout=np.random.default_rng(0).random((7, 5)) < 0.4)
 
 

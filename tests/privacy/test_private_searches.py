@@ -33,17 +33,13 @@ from fedpca_sklearn.privacy._private_searches import (
     SPAN,
     Aim,
     Shape,
-    _step,
     aim_for_moments,
     found_norm,
     least_privately,
     losses,
-    moments_by_norm,
-    n_above,
     norm_that_turns_little,
     norms_between,
     range_of,
-    variances_along,
     weights,
 )
 from fedpca_sklearn.privacy._rows import ClippedRows
@@ -130,17 +126,6 @@ def test_losses_are_sums_over_rows_by_hand(aim):
         W = sum(weight_by_hand(r / norm) for r in rounded)
         D = 400 * W - aim.mean * len(of_rows) * 2**30
         assert found == (aim.slope * D if D > 0 else (aim.slope - 400) * D)
-
-
-def test_weights_grow_with_the_rows_and_norms_are_eight_to_a_doubling():
-    of_rows = np.sort(np.r_[0.0, 10.0 ** rng().uniform(-8, 250, 2000), np.nextafter(2.0, [0, 3])])
-    for norm in (1e-3, 1.0, 1.7, 1e4):
-        found = weights(of_rows, norm)
-        assert np.all(np.diff(found) >= 0)
-        assert 0 <= found.min() <= found.max() <= 2**30
-    norms = norms_between((0.5, 32.0))
-    assert (norms[0], norms[-1], len(norms)) == (0.5, 32.0, 49)
-    assert_allclose(norms[1:] / norms[:-1], 2 ** (1 / 8), rtol=2e-5)  # of six digits
 
 
 # ------------------------------------------------------------------------------ what is found
@@ -265,19 +250,6 @@ def test_a_release_has_the_noise_of_what_its_searches_left(n_releases):
     assert of_first + costs.product > 1.1 * first.costs.product
 
 
-def test_moments_of_growing_norms_are_those_of_clipped_rows():
-    X = rng(5).standard_t(2.0, (500, 6)) * 10.0 ** rng(6).integers(-3, 4, (500, 1))
-    X[3], norms, turn = 1.0, np.geomspace(0.1, 50, 5), rng(7).standard_normal((6, 6))
-    sums, moments = moments_by_norm(ClippedRows(X, np.ones(6), None, turn), norms, 2)
-    Z = (X - 1) @ turn
-    for R, total, M in zip(norms, sums, moments, strict=True):
-        Y = Z * (R / np.maximum(np.linalg.norm(Z, axis=1), R))[:, None]
-        assert_allclose(total, np.sum(Y**2))
-        expected = (Y.T @ Y)[:, :2]
-        expected[[0, 1], [0, 1]] = 0
-        assert_allclose(M, expected, atol=1e-12 * total)
-
-
 def compared(X, monkeypatch, released=None):
     """What noise is added to where norms are compared, in units of what a row may move it by."""
     mechanism, seen = AnalyzeGauss(1.0, 1e-5, "private"), []
@@ -338,19 +310,6 @@ def test_the_noise_on_the_mean_of_a_round_is_what_it_pays_for(monkeypatch):
     mu = (3 * mechanism.budget() ** 2 / 5000**2) ** (1 / 6)  # less than .6 of an eighth of 0.32
     assert 2 ** (-1 / 2) < asked[0] / (2 * R / mu) < 2 ** (1 / 2)
     assert np.abs(asked[0] * mu / 2 / norms_between(BOUNDS) - 1).min() < 1e-9  # one of the norms
-
-
-def test_a_step_is_taken_where_it_is_more_than_noise_and_shortened_by_that():
-    """James and Stein by hand: the factor 1 - d s^2 / |m|^2 of a noisy mean m."""
-    d, std, R = 9, 0.5, 10.0
-    mean = np.zeros(d)
-    mean[0] = math.sqrt((d + 4 * 3) * std**2)
-    assert_array_equal(_step(mean, std, R), np.zeros(d))
-    mean[0] *= 1.001
-    assert_allclose(_step(mean, std, R), mean * (1 - d * std**2 / mean[0] ** 2), rtol=1e-12)
-    mean[0] = 100.0
-    assert_allclose(_step(mean, std, R)[0], R)
-    assert_array_equal(_step(np.zeros(d), 0.0, R), np.zeros(d))
 
 
 @pytest.mark.parametrize(("far", "n_rounds"), [(0, 1), (2, 3), (30, 4), (1000, 5)])
@@ -424,30 +383,6 @@ def a_shape(d=D, std=1e-3):
 # ------------------------------------------------------------------------------ what is estimated
 
 
-@pytest.mark.parametrize("std", [0.05, 1.0])
-def test_variances_along_noisy_eigenvectors_are_those_of_the_matrix_without_noise(std):
-    variances = np.r_[60.0, 30.0, 8.0, np.linspace(4, 0, 57)]
-    found, right = [], []
-    for seed in range(30):
-        values, U = np.linalg.eigh(np.diag(variances) + noise(60, std, seed))
-        values, U = values[::-1], U[:, ::-1]
-        found.append(variances_along(values, std))
-        right.append((U**2).T @ variances)
-        assert np.all(np.diff(found[-1]) <= 0)
-        assert found[-1].min() >= std / 2
-    found, right = np.mean(found, axis=0), np.mean(right, axis=0)
-    assert_allclose(found[:2], right[:2], rtol=0.05)
-    assert_allclose(found[2:].mean(), right[2:].mean(), rtol=0.15)
-    assert np.abs(found - np.maximum(right, std / 2)).max() < 0.05 * 60
-
-
-def test_noise_alone_has_no_shape():
-    scales = Shape.of(noise(D, 1.0, 3), 1.0).scales
-    assert scales.max() / scales.min() < 1.6
-    scales = a_shape()[0].scales
-    assert scales.max() / scales.min() > 3
-
-
 # ------------------------------------------------------------------------------ bounds and cost
 
 
@@ -518,17 +453,6 @@ def test_the_mean_of_a_fit_by_two_releases_is_that_of_the_rows():
     assert np.linalg.norm(found - X.mean(axis=0)) < 0.25 * np.linalg.norm(X.mean(axis=0))
 
 
-def test_what_weighs_two_releases_is_their_noise_off_the_diagonal(monkeypatch):
-    """As variances, over their norms: by the shares of the budget that they cost."""
-    seen, combined = [], Shape.combined
-    monkeypatch.setattr(
-        Shape, "combined", lambda self, M, s: seen.append((self, s)) or combined(self, M, s)
-    )
-    model_of(AnalyzeGauss(1.0, 1e-5, "private"), 3, n_clients=1).fit(power_law(500, 6, 1.0))
-    ((shape, second),) = seen  # of which the second paid for two comparisons, and for sums
-    assert_allclose((shape.std / second) ** 2, (1 - FIRST) / FIRST * (1 - 3 / 75), rtol=1e-12)
-
-
 def test_releases_are_weighted_by_their_noise():
     """Without scales: inverse variances, by hand."""
     shape = Shape(np.eye(3), np.ones(3), np.array([9.0, 6.0, 3.0]), 2.0)
@@ -542,20 +466,6 @@ def test_releases_are_weighted_by_their_noise():
     alone = Shape(np.eye(3), np.ones(3), np.full(3, 3.0), 2.0, counts=False)
     assert_array_equal(alone.combined(M, 1.0), M)
     assert_allclose(alone.noise(1.0), 1.0, rtol=1e-3)
-
-
-def test_the_edge_is_that_of_noise_beside_what_was_found():
-    """Largest eigenvalue of both releases' noise, in directions that the first cannot tell."""
-    shape, _ = a_shape(std=2.0)
-    above, turn = n_above(shape.values, shape.std), np.outer(shape.scales, shape.scales)
-    weights = 1 / (1 + (turn * shape.std) ** 2)
-    edges = []
-    for seed in range(20):
-        N, first = noise(D, 1.0, [seed, 0]), noise(D, shape.std, [seed, 1]) * turn
-        both = (N + weights * (first - N)) / turn
-        edges.append(np.linalg.eigvalsh(both[above:, above:])[-1])
-    expected = 2 * shape.noise(1.0) * math.sqrt(D - above)
-    assert 0.8 < np.mean(edges) / expected < 1.05
 
 
 def test_of_noise_alone_seldom_a_component_is_above_it():
