@@ -68,22 +68,6 @@ def test_few_rows_are_not_answered_about(run, question):
     assert run("answer", question(3), "few.csv", "-o", "b", "--min-rows", "9")[0] == 0
 
 
-@pytest.mark.parametrize(("there", "answers"), [(10, True), (9, False), (41, False), (40, True)])
-def test_a_column_of_few_entries_is_not_summed(run, question, there, answers):
-    """Its mean, or what the others lack, would tell these rows."""
-    rows = X.copy()
-    rows[there:, 2] = np.nan
-    as_csv("holes.csv", rows)
-    filling = "FederatedPCA(1, missing=ConditionalFill())"
-    command = question(0, filling), "holes.csv", "-o", "a"
-    if answers:
-        assert run("answer", *command)[0] == 0
-        return
-    assert "a column that fewer than min_rows=10 rows have, or have not" in refusal(run, *command)
-    command = question(1, filling), "holes.csv", "-o", "b"
-    assert run("answer", *command, "--min-rows", "9")[0] == 0
-
-
 # -------------------------------------------------------------------- how often
 
 
@@ -98,15 +82,6 @@ def test_a_question_too_many_is_refused(run, question):
     as_csv("others.csv")  # of other rows each has a count of its own
     command = "answer", question(4), "others.csv", "-o", "4.answer"
     assert run(*command, "--max-rounds", "1")[0] == 0
-
-
-def test_the_same_question_again_is_free_and_has_the_same_bytes(run, question, state):
-    most = "--max-rounds", "1"
-    for out in "abc":
-        assert run("answer", question(), "rows.csv", "-o", out, *most)[0] == 0
-        assert Path(out).read_bytes() == Path("a").read_bytes()
-    assert events(the_log(state)) == ["question", "answer"]
-    assert "max_rounds=1" in refusal(run, question(1), "rows.csv", "-o", "d", *most)
 
 
 # -------------------------------------------------------------------- the log

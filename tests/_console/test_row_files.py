@@ -71,31 +71,32 @@ def test_columns_are_matched_by_name(kind, run):
     assert less.feature_names == ("age", "pulse")
 
 
-def test_csv_of_other_places(run):
-    as_csv("a.csv", separator=";")
-    fitted(run, "a.csv", "--separator", ";")
-    as_csv("b.tsv", names=["größe", 'a, "b"', " c", "d"], separator="\t")
-    with open("b.tsv", "rb") as stream:
-        data = stream.read()
-    as_bytes("b.tsv", b"\xef\xbb\xbf" + data + b"\r\n\r\n")
-    found = fitted(run, "b.tsv", "--columns", '"a, ""b""",größe')
-    assert found.feature_names == ('a, "b"', "größe")
-    assert_is_of(found, X[:, [1, 0]])
-
-
 def with_comma(separator, quote=""):
     rows = [NAMES, *[[repr(x).replace(".", ",") for x in row] for row in X.tolist()]]
     return "\n".join(separator.join(f"{quote}{x}{quote}" for x in row) for row in rows)
 
 
 @pytest.mark.parametrize(
-    ("separator", "quote", "options"), [(";", "", []), ("\t", "", []), (",", '"', [","])]
+    ("file", "content", "options"),
+    [
+        ("rows.csv", with_comma(";").replace(",", "."), "--separator=;"),
+        ("rows.csv", with_comma(";"), "--decimal=,"),
+        ("rows.tsv", with_comma("\t"), "--decimal=,"),
+        ("rows.csv", with_comma(",", '"'), "--decimal=, --separator=,"),
+    ],
 )
-def test_decimal_commas(separator, quote, options, run):
-    file = "rows.tsv" if separator == "\t" else "rows.csv"
-    as_bytes(file, with_comma(separator, quote))
-    options = [f"--separator={one}" for one in options]
-    assert_is_of(fitted(run, file, "--decimal", ",", *options), X)
+def test_csv_of_other_places(file, content, options, run):
+    as_bytes(file, content)
+    assert_is_of(fitted(run, file, *options.split()), X)
+
+
+def test_names_of_columns_are_quoted_and_a_mark_of_bytes_is_left_out(run):
+    as_csv("b.csv", names=["größe", 'a, "b"', " c", "d"], separator="\t")
+    with open("b.csv", "rb") as stream:
+        as_bytes("b.tsv", b"\xef\xbb\xbf" + stream.read() + b"\r\n\r\n")
+    found = fitted(run, "b.tsv", "--columns", '"a, ""b""",größe')
+    assert found.feature_names == ('a, "b"', "größe")
+    assert_is_of(found, X[:, [1, 0]])
 
 
 @pytest.mark.parametrize(
@@ -322,15 +323,12 @@ TEXT = {
     "first line must hold the names of the columns, got numbers": [b"1,2\n3,4\n"],
     "there is no row": [b"a,b\n"],
     r"column 'b' must hold numbers, got 'x\x1b[2Jy' in row 2": [b"a,b\n1,2\n3,x\x1b[2Jy\n"],
-    "column 'b' must hold numbers, got '2,5' in row 1": [b'a,b\n1,"2,5"\n'],
-    "column 'b' has no value in row 2": [b"a,b\n1,2\n1,NA\n"],
     "--drop-missing leaves such rows out, fedpca ask with missing=": [b"a,b\n1,\n"],
     "column 'b' is infinite in row 2": [
         *(b"a,b\n1,2\n1,1e999\n", b"a,b\n1,2\n1,-inf\n"),
         "--drop-missing",
     ],
     "row 2 has 1 cells, expected 2": [b"a,b\n1,2\n1\n"],
-    "row 2 has 3 cells, expected 2": [b"a,b\n1,2\n1,2,3\n"],
     "columns must differ in their names, got 'a' twice": [b"a,a\n1,2\n"],
     "got 'é' twice": ["é,e\u0301\n1,2\n".encode()],
     # a terminal's orders
@@ -345,9 +343,6 @@ TEXT = {
     "(line 2; --separator and --decimal say": [with_comma(";").encode(), "--separator", ";"],
     "it has no column 'a'; it has 'a;b'": [b"a;b\n1;2\n", "--columns", "a"],
     "--separator": [b"a;b\n1;2\n", "--separator", "tab"],
-    "row 1 has 2 cells, expected 1 as in the first line (line 2; --separator": [
-        *(b"a;b\n1,5\n", "--separator", ",")
-    ],
     "column 'b' must hold numbers, got | in row 3 (line 4;": [
         b"a;b\n1,5;2\n;3\n1;1 234,5\n",
         *(
@@ -426,10 +421,7 @@ CELLS = {  # of .h5ad files
     "X must be a 2-D array of numbers": [h5ad_of(lambda file: file.__setitem__("X", LETTER))],
     "X must be two integers of at least 0, got [5.5, 4.0]": [csr((5.5, 4))],
     "two integers of at least 0, got [-50, 4]": [csr((-50, 4))],
-    "two integers of at least 0, got [50]": [csr((50,))],
-    "two integers of at least 0, got 50, 4": [csr("50, 4")],
     "integers of at least 0, got [4, 4, 4": [csr(np.full(3000, 4))],
-    "X announces 5 rows, but indptr is of 50": [csr((5, 4))],
     "X announces 51 rows, but indptr is of 50": [csr((51, 4))],
     # small files that announce much
     OVERWIDE: [dense(10**9, 10**9), dense(2, 10**9)],
@@ -439,7 +431,6 @@ CELLS = {  # of .h5ad files
     ],
     "announces 2,147,483,648 columns | --max-columns raises the limit": [csr((50, 2**31))],
     f"announces 1,000,000,000 rows | {RATIO}": [csr((10**9, 4), 10**9)],
-    f"1,000,000 columns, which take | {RATIO}": [csr((10**5, 10**6), 10**5)],
     f"which take 1.6e+10 bytes | {RATIO}": [csr((50, 4), n_entries=10**9)],
 }
 HOSTILE = [
