@@ -3,7 +3,6 @@
 Oracles are the true span, the first component of the rows without noise, and what fits find.
 """
 
-import math
 import re
 import warnings
 
@@ -14,7 +13,6 @@ from privacy_helpers import every_mechanism, every_trust, inf, model_of
 
 from fedpca_sklearn import (
     AnalyzeGauss,
-    FederatedPCA,
     FedPowerNoise,
     ModSuLQ,
     PrivacyNoiseWarning,
@@ -24,81 +22,11 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
-from fedpca_sklearn.privacy._rows import ClippedRows
 
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
 
 
 # ------------------------------------------------------------------ how many are named
-
-
-class OfScatter:
-    """Rows of which only the second moment is known, and a sum of zero."""
-
-    n_rows = 1000
-
-    def __init__(self, scatter):
-        self._scatter = scatter
-
-    def products(self, columns):
-        return self._scatter[:, columns].copy()
-
-    def sum(self):
-        return np.zeros(len(self._scatter))
-
-
-def counted(variances, rng, monkeypatch, n_clients):
-    """Share of the true span in each component, and the number above noise.
-
-    ``variances`` are those of the second moment in units of sigma sqrt(d), at which the first
-    eigenvalue leaves the noise; true are those above the median.
-    """
-    d = len(variances)
-    mechanism = AnalyzeGauss(1.0, 1e-5, 1.0)
-    terms = mechanism.terms(np.empty((0, d)), mechanism.costs(d, 1))
-    unit = terms.product_std * math.sqrt(d / 2)
-    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    here = OfScatter((basis * variances * unit) @ basis.T)
-    monkeypatch.setattr(ClippedRows, "of", lambda *_: here)
-    seed = int(rng.integers(2**31))
-    model = FederatedPCA(mechanism=mechanism, n_clients=n_clients, random_state=seed)
-    model.fit(np.zeros((n_clients * here.n_rows, d)))
-    k = int(np.sum(variances > np.median(variances) * (1 + 1e-9)))
-    cosines = np.linalg.norm(model.components_ @ basis[:, :k], axis=1)
-    return cosines, k, model.n_components_above_noise_
-
-
-@quiet
-@pytest.mark.parametrize(
-    ("d", "level", "n_clients", "draws", "least"),
-    [
-        *[(d, level, 1, 100, 0.9) for d in (20, 50) for level in (0.0, 5.0)],
-        *[pytest.param(200, level, 1, 100, 0.9, marks=pytest.mark.slow) for level in (0.0, 5.0)],
-        # the bound of a sum of releases is up to a quarter too large, so that fewer are named
-        *[(50, level, k, 60, 0.85) for k, level in ((2, 0.0), (8, 1.5), (2, 5.0))],
-        *[(d, None, k, 60, None) for d, k in ((20, 4), (60, 1))],
-    ],
-)
-def test_few_false_components_are_named_and_most_true_ones(
-    d, level, n_clients, draws, least, monkeypatch
-):
-    """Up to three variances, weak and strong ones, over equal others; or noise alone."""
-    rng = np.random.default_rng(0 if least else 1)
-    false = named = true = 0
-    for _ in range(draws):
-        variances = np.zeros(d)
-        if least:
-            k = int(rng.integers(1, 4))
-            variances[:k] = np.sort(rng.uniform(0.3, 10.0, k))[::-1]
-            variances += level
-        cosines, k, above = counted(variances, rng, monkeypatch, n_clients)
-        false += bool(np.any(cosines[:above] < 0.3))
-        is_true = cosines[:k] > 0.7
-        true += int(is_true.sum())
-        named += int(is_true[:above].sum())
-    # of noise one in twenty, and three standard deviations of so many draws
-    assert false / draws <= 0.05 + (0 if least else 3 * math.sqrt(0.05 * 0.95 / draws))
-    assert named >= (least or 0) * true
 
 
 @quiet

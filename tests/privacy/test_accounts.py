@@ -460,26 +460,6 @@ def test_a_ledger_that_was_put_back_or_forked_is_noticed_by_who_has_seen_more(le
         pca.fit(rows())
 
 
-def test_only_what_is_new_is_read(ledger, monkeypatch):
-    X, labels = rows(8), ["a"] * 8
-    pca = model(1, n_releases=1000, ledger=ledger)
-    for _ in range(10):
-        pca.fit(X, clients=labels)
-    n_read, followed = [0], _ledger.followed
-
-    def counted(stream, known, *options):
-        found = followed(stream, known, *options)
-        n_read[0] += found.n_lines - known.n_lines
-        return found
-
-    monkeypatch.setattr(_ledger, "followed", counted)
-    stranger = model(1, n_releases=1000, ledger=PrivacyLedger(ledger.path))
-    # the last reads what the other object has added
-    for other, n in ((pca, 0), (clone(pca), 0), (copy.deepcopy(pca), 0), (stranger, 13), (pca, 14)):
-        other.fit(X, clients=labels)
-        assert n_read[0] == n
-
-
 def test_infinite_costs_are_kept_and_refuse_finite_budgets(ledger):
     with pytest.raises(PrivacyBudgetError):  # before the warning
         FederatedPCA(1, mechanism=AnalyzeGauss(1.0, 1e-5, "data", ledger=ledger)).fit(rows())
