@@ -14,15 +14,14 @@ from helpers import peak_bytes, sine_of_orthonormal, svd_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
 from fedpca_sklearn import NpyRows, StreamingPCA, excess_error, make_power_law, subspace_distance
 from fedpca_sklearn._kernels import scatter
-from fedpca_sklearn._validation import containers
-from fedpca_sklearn.streaming import _blocks
-from fedpca_sklearn.summary import _exact, _updating
+from fedpca_sklearn.summary import _updating
 
 one_thread = threadpool_limits.wrap(1, user_api="blas")
 
@@ -124,31 +123,19 @@ def test_rows_of_few_features_are_exact_at_the_limits(kind, r, weighted, form):
 
 
 @pytest.mark.parametrize(("d", "r"), [(64, 3), (320, 10), (900, 3)])
-def test_the_order_of_entries_in_memory_changes_no_bit(d, r):
-    X = make_power_law(1500, d, alpha=1.0, random_state=0) + 1.0
-    same = [np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], X[::-1].copy()[::-1], X]
+def test_the_order_of_entries_in_memory_and_cuts_at_multiples_of_a_block_change_no_bit(d, r):
+    X = make_power_law(1290, d, alpha=1.0, random_state=0) + 1.0
     short = sp.csr_array(X * (np.random.default_rng(0).random(X.shape) < 0.1))
     indices, indptr = short.indices.astype("i8"), short.indptr.astype("i8")
     long = sp.csr_array((short.data, indices, indptr), X.shape)
-    for first, others in ((X, same), (short, [long, short])):
-        want = StreamingPCA(r).fit(first)
-        for other in (StreamingPCA(r).fit(rows) for rows in others):
-            for name in ("components_", "singular_values_", "mean_"):
-                assert_array_equal(getattr(other, name), getattr(want, name))
-
-
-@pytest.mark.parametrize(("n", "d"), [(640, 500), (1290, 400)])
-def test_cuts_at_multiples_of_a_block_size_change_no_bit(n, d):
-    X = make_power_law(n, d, alpha=1.0, random_state=0) + 1.0
-    whole = StreamingPCA(4, block_size=80).fit(X)
-    for cuts in ([80], [240, 560], range(80, n, 80)):
-        pca = StreamingPCA(4, block_size=80)
-        for rows in np.split(X, cuts):
-            pca.partial_fit(rows)
-        stream = StreamingPCA(4, block_size=80).fit(iter(np.split(X, cuts)))
-        for other in (pca, stream):
-            assert_array_equal(other.components_, whole.components_)
-            assert_array_equal(other.singular_values_, whole.singular_values_)
+    model = StreamingPCA(r, block_size=80)
+    pairs = [(np.repeat(X, 2, axis=1)[:, ::2], X), (np.asfortranarray(X), X), (long, short)]
+    for cuts in ([240, 560], range(80, 1290, 80)) if d == 320 else ():
+        pairs += [(np.split(X, cuts), X)]
+    for rows, same in pairs:
+        found, want = clone(model).fit(rows), clone(model).fit(same)
+        for name in ("components_", "singular_values_", "mean_"):
+            assert_array_equal(getattr(found, name), getattr(want, name))
 
 
 def test_one_pass_is_within_1e_4_of_the_best_reconstruction():
@@ -213,47 +200,25 @@ def test_memory_is_that_of_a_few_matrices(d, params, dtype, megabytes):
     ("d", "size", "params", "waiting", "megabytes"),
     [
         (300, 400, {"n_components": 5}, 2**18 // 300, 1.74),
-        (50, 9, {"n_components": 5}, 1024, 0.72),
-        (600, 7, {"n_components": 20}, 600, 6.65),
-        (600, 599, {"n_components": 20}, 600, 6.65),
         (2000, 3, {"n_components": 5}, 64, 7.05),
         (500, 9, {"n_components": 5, "oversampling": 10}, 2**16 // 500, 6.2),
         (100, 30, {"n_components": 5, "block_size": 200}, 200, 0.62),
         (300, 40, {"n_components": 5, "scale": True}, 1200, 1.74),
     ],
 )
-@pytest.mark.parametrize("by", ["calls", "batches"])
-def test_memory_of_rows_that_wait_is_two_copies_on_top(d, size, params, waiting, megabytes, by):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((2 * waiting + 3 * size, d)) + 1.0
-    batches = [X[at : at + size] for at in range(0, len(X), size)]
-    pca = StreamingPCA(**params)
+def test_memory_of_rows_that_wait_is_two_copies_on_top(d, size, params, waiting, megabytes):
+    X = np.random.default_rng(0).standard_normal((2 * waiting + 3 * size, d)) + 1.0
 
     def taken():
-        if by == "batches":
-            return pca.fit(iter(batches)).components_
-        for batch in batches:
-            pca.partial_fit(batch)
+        pca = StreamingPCA(**params)
+        for at in range(0, len(X), size):
+            pca.partial_fit(X[at : at + size])
         return pca.components_
 
     taken()
-    pca = StreamingPCA(**params)
-    copies = 2 * 8 * d
-    peak, on_top = peak_bytes(taken), copies * (waiting + size)
-    on_top *= 2 if "scale" in params else 1  # two copies of any block
+    peak, copies = peak_bytes(taken), 2 * 8 * d
+    on_top = copies * (waiting + size) * (1 + ("scale" in params))  # two copies of any block
     assert copies * waiting < peak < 1.05e6 * megabytes + on_top
-
-
-@one_thread
-@pytest.mark.parametrize(
-    ("d", "k", "center", "dtype", "megabytes"),
-    [(64, 5, True, "f8", 0.74), (100, 10, False, "f4", 1.95), (300, 10, True, "f4", 6.2)],
-)
-def test_columns_that_are_contiguous_take_no_more_memory(d, k, center, dtype, megabytes):
-    X = np.random.default_rng(0).standard_normal((20_000, d), dtype=dtype)
-    pca = StreamingPCA(k, center=center).fit(X)
-    X = np.asfortranarray(X)
-    assert peak_bytes(lambda: pca.fit(X)) < 1.05e6 * megabytes
 
 
 @pytest.mark.parametrize(
@@ -288,29 +253,6 @@ def test_sparse_rows_few_scatter_matrices_and_wide_bases_are_all_that_is_held():
 
 
 # ------------------------------------------------------------------------------ a few at a time
-
-
-@pytest.mark.parametrize(("size", "d", "r"), [(1, 90, 4), (7, 450, 2)])
-def test_sparse_rows_that_come_a_few_at_a_time_wait_for_others(size, d, r):
-    """As dense ones do: a square to which each call added its rows took 100 times as long."""
-    X = sp.csr_array(sp.random(600, d, 0.05, format="csr", random_state=0))
-    X.data += np.arange(X.nnz) % 7
-    batches = [X[i : i + size] for i in range(0, 600, size)]
-    of_calls, blocks = StreamingPCA(r), []
-    for batch in batches:
-        of_calls.partial_fit(batch)
-        blocks.append(id(of_calls._state))
-    of_stream = StreamingPCA(r).fit(iter(batches))
-    _, s, V = svd_of(X)
-    assert len(set(blocks)) <= 2 + 600 // d  # states that blocks of rows have made
-    for pca in (of_calls, of_stream):
-        assert_allclose(pca.singular_values_, s[:r], rtol=1e-12)
-        assert subspace_distance(pca.components_, V[:r]) < 1e-10
-    with pytest.raises(ValueError, match=f"X has 5 features, but .* {d} features"):
-        of_calls.partial_fit(sp.csr_array(np.eye(5)))
-    with pytest.raises(ValueError, match="NaN"):
-        of_calls.partial_fit(sp.csr_array(np.full((1, d), np.nan)))
-    assert of_calls.n_samples_seen_ == 600
 
 
 def test_sparse_rows_wait_as_they_are_also_where_directions_are_cut():
@@ -358,60 +300,6 @@ def test_sparse_rows_with_many_entries_are_cut_as_dense_ones(n, d, r, monkeypatc
     assert subspace_distance(found.components_, wanted.components_) < 1e-6
     if n > d:
         assert peak_bytes(lambda: StreamingPCA(r).fit(X)) < 0.6 * 8 * n * d
-
-
-def test_sparse_batches_of_an_iterable_are_one_block(monkeypatch):
-    """Where directions were cut each batch was a block: 1,467 x 2,341 in 86 took 28 times a fit."""
-    blocks, update = [], _blocks.updated_by_block
-    monkeypatch.setattr(
-        _blocks, "updated_by_block", lambda *a, **kw: blocks.append(a[1]) or update(*a, **kw)
-    )
-    X = counts(600, 2500, 0.01)
-    X.data = X.data.astype(np.float32)
-    batches = [X[i : i + 7] for i in range(0, 600, 7)]
-    of_stream, whole = StreamingPCA(5).fit(iter(batches)), StreamingPCA(5).fit(X)
-    assert [rows.shape for rows in blocks] == [(600, 2500)] * 2
-    assert_array_equal(of_stream.components_, whole.components_)
-    del blocks[:]
-    StreamingPCA(5, block_size=100).fit(iter(batches))  # of which more do not wait
-    assert max(rows.shape[0] for rows in blocks) <= 100
-    del blocks[:]
-    StreamingPCA(5).fit(part for b in batches for part in (b, b.toarray()[:1]))  # each its own
-    assert {sp.issparse(rows) for rows in blocks} == {False, True}
-
-
-def test_sparse_rows_in_csr_are_not_looked_at_by_scikit_learn(monkeypatch):
-    """Which takes longer than the products of a few."""
-    X = counts(50, 30, 0.2)
-    pca = StreamingPCA(3).fit(X)
-    monkeypatch.setattr(containers, "_validate_data", None)
-    of_stream = StreamingPCA(3).fit(X[i : i + 5] for i in range(0, 50, 5))
-    assert_allclose(of_stream.transform(X), pca.transform(X), atol=1e-12)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match="X has 29 features"):
-        pca.transform(X[:, 1:])
-    with pytest.raises(ValueError, match="0 sample"):
-        pca.transform(X[:0])
-
-
-@pytest.mark.parametrize("turning", [False, True])
-def test_float32_batches_are_looked_at_by_the_directions_of_the_last_look(turning, monkeypatch):
-    """All eigenpairs are found again only where those directions are no longer the leading ones."""
-    d, r, looks, pairs = 300, 40, [], _exact.eigh_top
-    monkeypatch.setattr(_exact, "eigh_top", lambda *a, **kw: looks.append(1) or pairs(*a, **kw))
-    rng = np.random.default_rng(0)
-    scale = np.arange(1, d + 1) ** -0.5
-    X = rng.standard_normal((9600, d)) * scale
-    if turning:  # each third has other columns in front
-        X = np.concatenate([part[:, rng.permutation(d)] for part in np.split(X, 3)])
-    X = X.astype(np.float32)
-    pca = StreamingPCA(r).fit(iter(np.split(X, 24)))
-    n_looks = len(looks)
-    s, V = np.linalg.svd(X.astype(float) - X.mean(axis=0, dtype=float), full_matrices=False)[1:]
-    gap = 1 - (s[r] / s[r - 1]) ** 2
-    assert subspace_distance(pca.components_, V[:r]) < 1e-5 / gap
-    assert_allclose(pca.singular_values_, s[:r], rtol=1e-5)
-    assert n_looks <= 4  # of 24 batches
 
 
 # ------------------------------------------------------------------------------ a second pass
@@ -490,9 +378,7 @@ def test_rows_that_wait_are_taken_first_and_the_stream_goes_on(X):
     error = excess(copy.deepcopy(model), rows)
     assert excess(model.refine(rows), rows) < error / 5
     bound = model.subspace_error_bound_
-    assert copy.deepcopy(model).subspace_error_bound_ == bound
     model.partial_fit(X[:50])
-    assert model.n_samples_seen_ == N + 53
     assert model.subspace_error_bound_ >= bound
     with pytest.raises(ValueError, match="weight of 1553"):
         model.refine(X)
@@ -510,14 +396,6 @@ def test_what_was_cut_bounds_the_error(n, options, dtype):
     assert assert_bounded(model, X, 3, 1e-3) > 0
     assert model.refine(X).subspace_error_bound_ < (1e-6 if dtype == np.float64 else 1e-3)
     assert_bounded(StreamingPCA(3).fit(X[:, :50].astype(float)), X[:, :50], 3, 1e-9)
-
-
-def test_one_row_and_constant_rows():
-    one = StreamingPCA(2).fit([[1.0, 2.0, 3.0]]).refine([[1.0, 2.0, 3.0]])
-    assert_array_equal(one.explained_variance_, [0.0])
-    assert one.subspace_error_bound_ == np.inf
-    same = np.full((5, 4), 1e8)
-    assert StreamingPCA().fit(same).refine(same).subspace_error_bound_ in (0.0, np.inf)
 
 
 @settings(max_examples=8, deadline=None)
