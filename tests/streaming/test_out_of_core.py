@@ -108,30 +108,6 @@ def test_arrays_on_disk_are_read_in_bounded_slices(n):
     assert sine(pca.components_, U[:, :-3:-1].T @ Z) < 1e-9
 
 
-@pytest.mark.parametrize("block", [1, 2**12, 2**20])
-def test_one_slice_is_in_memory_at_a_time(block, monkeypatch):
-    monkeypatch.setattr(reader, "_READ_AT_ONCE", 2**20)
-
-    class Ones:
-        shape, dtype, ndim = (2**16, 32), np.dtype(float), 2
-
-        def __getitem__(self, rows):
-            start, stop, _ = rows.indices(self.shape[0])
-            return np.ones((stop - start, 32))
-
-    def read():
-        for rows in reader.slices_on_disk(Ones(), block):
-            del rows
-
-    # a block of which there are not enough rows is not copied
-    assert peak_bytes(read) < 1.01 * (2**20 if block < 2**20 else 2**24)
-
-
-def test_an_array_on_disk_without_rows_is_refused():
-    with pytest.raises(ValueError, match=r"Found array with 0 sample"):
-        StreamingPCA(2).fit(OnDisk(0, 5))
-
-
 @pytest.mark.parametrize("dtype", ["f8", "i2"])
 def test_a_memory_map_is_not_copied(dtype, tmp_path):
     file = np.memmap(tmp_path / "X.dat", dtype=dtype, mode="w+", shape=(3000, 1000))
