@@ -14,7 +14,7 @@ import pytest
 from golden_cases import NAMES
 from threadpoolctl import threadpool_limits
 
-from fedpca_sklearn import FederatedPowerPCA, PerfectChannel, StreamingPCA, Subspace
+from fedpca_sklearn import FederatedPowerPCA, PerfectChannel, Subspace
 from fedpca_sklearn._kernels import threads
 from fedpca_sklearn._kernels.threads import single_blas_thread, threads_for, usable_threads
 
@@ -95,19 +95,6 @@ def test_the_last_one_out_gives_the_threads_back(first_out):
             assert set(numbers()) == {1}
             leave()
         assert set(numbers()) == {2}
-
-
-def test_a_fit_leaves_the_threads_to_others():
-    StreamingPCA(2).fit(np.random.default_rng(0).standard_normal((40, 6)))
-
-    def limited():
-        with threadpool_limits(1, "blas"):
-            return numbers()
-
-    with ThreadPoolExecutor(1) as pool:
-        for function in (limited, under_limit):
-            assert set(pool.submit(function).result()) == {1}
-    assert set(numbers()) == {2}
 
 
 FACTORISATIONS = {"svd", "eigh", "eigvalsh", "qr", "cholesky", "eigh_top", "orthonormalised"}
