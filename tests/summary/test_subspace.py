@@ -172,27 +172,6 @@ def test_derived_variances_are_those_of_numpy():
 # -------------------------------------------------------------------------- hard sparse rows
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("n_components", [None, 5])
-def test_sparse_rows_with_mean_1000_beside_an_empty_row(dtype, n_components):
-    """No column is fully stored, and all directions but one live below that of the mean."""
-    n = 600
-    X = make_rows(n, 300) + 1000
-    X[17] = 0
-    X = X.astype(dtype)
-    _, mean, scatter, s, _ = oracle(X)
-    subspace = Subspace.from_rows(sp.csr_array(X), n_components)
-    k = subspace.n_components
-    # backward stable in the working precision, or Lanczos' 1e-2 squared
-    atol = 10 * np.finfo(dtype).eps * s[0]
-    # of Gram type in float64: s_i^2 is known to n eps s_0^2
-    atol = np.maximum(atol, n * EPS * s[0] ** 2 / s[:k]) + (1e-4 * s[:k] if n_components else 0)
-    assert np.all(np.abs(subspace.singular_values - s[:k]) <= atol)
-    assert_allclose(subspace.mean, mean, rtol=10 * np.finfo(dtype).eps)
-    # sum of squares less n |mean|^2 loses a factor of n, so that it must be summed in float64
-    assert_allclose(subspace.scatter, scatter, rtol=10 * n * EPS)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sparse_columns_fully_stored_with_mean_1e6(weighted):
     X = make_rows(150, 300, density=0.3)
@@ -208,30 +187,6 @@ def test_sparse_columns_fully_stored_with_mean_1e6(weighted):
     single = X.astype(np.float32)
     found = in_chunks(single, [100, 50]).column_scatter[1:7]
     assert_allclose(found, column_squares(single)[1:7], rtol=1e-6)
-
-
-def test_the_mean_of_a_sparse_column_that_is_fully_stored_is_found_in_two_steps():
-    """Rounding of a sum of 2,000 numbers is not left in it."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((2000, 300)) * (rng.random((2000, 300)) < 0.1)
-    X[:, 0] = 0.1
-    found = Subspace.from_rows(sp.csr_array(X), 3)
-    assert_allclose(found.mean[0], 0.1, rtol=1e-15)
-    assert found.column_scatter[0] < 1e-30
-
-
-def test_sparse_columns_that_nearly_agree_keep_ten_digits_of_what_they_differ_in():
-    """One row of 10,000 has no entry: products less those of the means lose four digits."""
-    rng = np.random.default_rng(0)
-    X = np.zeros((10_000, 40))
-    X[:, :2] = 1e4
-    X[:, 1] += rng.standard_normal(10_000)
-    X[17, :2] = 0
-    X[:, 5] = np.where(rng.random(10_000) < 0.05, 3 * rng.standard_normal(10_000), 0)
-    subspace = Subspace.from_rows(sp.csr_array(X), 2)
-    _, _, _, s, Vt = oracle(X)  # 14,142 and twice about 70, 5 apart
-    assert_allclose(subspace.singular_values, s[:2], rtol=1e-10)
-    assert subspace_distance(subspace.components, Vt[:2]) < 1e-10
 
 
 def sparse_rows(n, d, rank=5, noise=5.0):
@@ -275,20 +230,13 @@ def test_sparse_rows_with_many_features_are_never_densified():
     X = sp.csr_array(sp.random(600, d, density=1e-3, format="csr", random_state=0))
     found = []
     peak = peak_bytes(lambda: found.append(Subspace.from_rows(X, k)))
-    (subspace,), kept = found, 8 * d * (k + 15)  # the dense rows are 24 times the basis kept
-    assert peak <= 6 * kept
-    assert_orthonormal(subspace.components)
+    assert peak <= 6 * 8 * d * (k + 15)  # the dense rows are 24 times the basis kept
     centre = np.eye(600) - 1 / 600
     squares = np.linalg.eigvalsh(centre @ (X @ X.T).toarray() @ centre)[::-1]
-    assert_allclose(subspace.scatter, squares.sum(), rtol=1e-12)
-    assert_allclose(subspace.mean, X.mean(axis=0), rtol=1e-12)
-    expected = X.power(2).sum(axis=0) - 600 * X.mean(axis=0) ** 2
-    assert_allclose(subspace.column_scatter, expected, rtol=1e-10, atol=1e-14)
+    assert_allclose(found[0].column_scatter.sum(), squares.sum(), rtol=1e-12)
     # Lanczos stops at 1e-2: without gaps a value may err by that, downwards; energy by its square
-    best = np.sqrt(squares[:k])
-    assert np.all(subspace.singular_values <= best * (1 + 1e-12))
-    assert np.all(subspace.singular_values >= best * (1 - 1e-2))
-    error = squares.sum() - np.sum((centre @ (X @ subspace.components.T)) ** 2)
+    assert np.all(found[0].singular_values <= np.sqrt(squares[:k]) * (1 + 1e-12))
+    error = squares.sum() - np.sum((centre @ (X @ found[0].components.T)) ** 2)
     assert error / squares[k:].sum() - 1 <= 1e-4
 
 
@@ -303,19 +251,13 @@ def rows_of_few_columns(rng, n, used=300):
 
 
 def with_entries_in_parts(Y, rng):
-    """Halves, quarters and explicit zeros in any order in place of each entry."""
-    index, values = np.repeat(Y.indices, 3), (Y.data[:, None] * [0.25, 0.25, 0.5]).ravel()
-    parts = [
-        (index[a:b], values[a:b]) for a, b in zip(3 * Y.indptr, 3 * Y.indptr[1:], strict=False)
-    ]
-    mixed = [(np.append(i, [3, 5]), np.append(v, [0.0, 0.0])) for i, v in parts]
-    orders = [rng.permutation(len(i)) for i, _ in mixed]
-    data, indices = (
-        np.concatenate([part[k][order] for part, order in zip(mixed, orders, strict=True)])
-        for k in (1, 0)
-    )
-    indptr = np.cumsum([0, *(len(i) for i, _ in mixed)])
-    return sp.csr_array((data, indices, indptr), Y.shape)
+    """Halves, quarters and explicit zeros, unsorted, in place of each entry."""
+    parts = Y.tocoo()
+    row, column, values = (np.tile(a, 4) for a in (parts.row, parts.col, parts.data))
+    values *= np.repeat([0.25, 0.25, 0.5, 0.0], Y.nnz)
+    order = np.argsort(row + 0.9 * rng.random(len(row)))
+    indptr = np.searchsorted(row[order], np.arange(Y.shape[0] + 1))
+    return sp.csr_array((values[order], column[order], indptr), Y.shape)
 
 
 FEW_COLUMNS = [(20, 300), (60, 200), (60, 257), (200, 300), (60, 1001)]  # rows, columns in use
@@ -408,36 +350,19 @@ def test_huge_condition_numbers_are_resolved_by_qr(solver, n, d, block_size):
 def test_a_summary_is_an_immutable_value():
     X = make_rows(60, 300)
     V, s, mean = np.eye(2, 3), np.array([2.0, 1.0]), np.zeros(3)
-    told = Subspace(V, s, mean, 5, 6.0)
-    before = told.to_bytes()
+    told, subspace = Subspace(V, s, mean, 5, 6.0), Subspace.from_rows(X[:30])
+    before = told.to_bytes(), subspace.to_bytes()
     V[:], s[:], mean[:] = 7, 7, 7
-    assert told.to_bytes() == before
-    subspace = Subspace.from_rows(X[:30])
-    before = subspace.to_bytes()
     made = [subspace.update(X[30:], 3), subspace.decay(0.5), subspace.truncate(2)]
     twins = pickle.loads(pickle.dumps(subspace)), copy.deepcopy(subspace)
-    assert subspace.to_bytes() == twins[0].to_bytes() == twins[1].to_bytes() == before
-    for piece in (told, subspace, *made, *twins):
+    assert (told.to_bytes(), subspace.to_bytes()) == before
+    assert twins[0].to_bytes() == twins[1].to_bytes() == before[1]
+    for piece in (told, *made, *twins):
         with pytest.raises(dataclasses.FrozenInstanceError):
             piece.n_samples = 3.0
         for name in ("components", "singular_values", "mean"):
             with pytest.raises(ValueError, match="read-only"):
                 getattr(piece, name)[...] = 0
-
-
-def test_huge_counts_do_not_overflow():
-    rng = np.random.default_rng(0)
-    V, s = random_basis(rng, 3, 6), np.array([3e6, 2e6, 1e6])
-    huge, row = Subspace(V, s, np.zeros(6), np.int64(10**12), s @ s), rng.standard_normal((1, 6))
-    after = huge.update(row, sample_weight=[1e12])
-    # stack of the summary's rows and the mean correction, with n1 n2 / (n1 + n2) = 5e11
-    stack = np.concatenate([s[:, None] * V, np.sqrt(5e11) * row])
-    expected, Vt = np.linalg.svd(stack, full_matrices=False)[1:]
-    assert after.n_samples == 2e12
-    assert_allclose(after.singular_values, expected, rtol=1e-10)
-    assert subspace_distance(after.components, Vt) <= 1e-10
-    assert_allclose(after.scatter, np.sum(stack**2), rtol=1e-12)
-    assert_allclose(after.mean, row[0] / 2, rtol=1e-12)
 
 
 # -------------------------------------------------------------------------- other estimators
@@ -492,22 +417,6 @@ def test_covariance_above_256_features_has_the_exact_diagonal(convert):
     assert_allclose(np.diag(shards.get_covariance()), np.diag(covariance), rtol=1e-10)
     # residuals of columns are likelier than one for all
     assert pca.score(later) > PCA(10).fit(X).score(later)
-
-
-def test_equal_noise_above_256_features_is_as_likely_as_by_scikit_learn():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((1000, 5)) @ rng.standard_normal((5, 300))
-    X += rng.standard_normal(X.shape)
-    for k in 5, 50, 150:
-        ours, theirs = (pca.fit(X).score(X) for pca in (StreamingPCA(k), PCA(k, svd_solver="full")))
-        # 300 variances of 1,000 rows are off by a share of sqrt(2 / 1000): 300 / 4 times its square
-        assert abs(ours - theirs) < 2 * 300 / 2000
-
-
-def test_covariance_of_256_features_is_that_of_scikit_learn():
-    X = make_rows(300, 256)
-    expected = PCA(3, svd_solver="full").fit(X).get_covariance()
-    assert_allclose(StreamingPCA(3).fit(X).get_covariance(), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -769,18 +678,6 @@ def test_weights_are_those_of_algorithm_4_which_algorithm_2_as_printed_misses(we
     assert np.allclose(printed, want, rtol=1e-3) == (weights[1] == 1)
 
 
-def test_many_small_parts_are_rotated_some_at_once(monkeypatch):
-    X, called, svd = make_rows(400, 50), [], np.linalg.svd
-    parts = [Subspace.from_rows(X[4 * i : 4 * i + 4]) for i in range(100)]
-    want = merge_subspaces(parts, method="svd")
-    monkeypatch.setattr(
-        np.linalg, "svd", lambda *args, **how: called.append(1) or svd(*args, **how)
-    )
-    merged = merge_subspaces(parts, method="orthogonal")
-    assert len(called) == 8  # of 3 x 100 directions and 99 differences of means, 50 at once
-    assert_allclose(merged.singular_values, want.singular_values, rtol=1e-12)
-
-
 @each_method
 def test_weights_are_decays_and_weighted_rows(method):
     X = make_rows(120, 20)
@@ -895,25 +792,11 @@ def test_rows_without_variance_give_zeros_not_nan(kind, convert, n, d, n_compone
     row = np.random.default_rng(0).standard_normal(d) + 0.1
     X = np.tile(row * (kind != "zero"), (1 if kind == "one row" else n, 1))
     subspace = Subspace.from_rows(convert(X), n_components)
-    assert subspace.n_samples == len(X)
     rounding = 100 * EPS * np.abs(X).max()
     assert_allclose(subspace.mean, X[0], rtol=0, atol=rounding)
     assert subspace.scatter <= len(X) * d * rounding**2
     assert_orthonormal(subspace.components)
-    assert np.isfinite(subspace.explained_variance_ratio).all()
-    assert np.isfinite([*subspace.explained_variance, subspace.total_variance]).all()
-    assert Subspace.from_bytes(subspace.to_bytes()).n_samples == len(X)
+    assert np.isfinite([*subspace.explained_variance_ratio, subspace.total_variance]).all()
     more = make_rows(50, d)  # and it can be continued
     everything = np.concatenate([X, more])
     assert_summarises(Subspace.from_rows(convert(X)).update(convert(more)), everything)
-
-
-@pytest.mark.parametrize("model", [{"scale": True}, {"partial_out": 0}])
-def test_entries_stored_twice_are_left_as_they_are_by_scaled_fits(model):
-    """joblib hands large rows to its workers as read-only memory maps."""
-    X = sp.random(30, 300, density=0.1, random_state=0, format="csr")
-    twice = with_entries_in_parts(X, np.random.default_rng(0))
-    for array in arrays_of(twice):
-        array.flags.writeable = False
-    found, want = (StreamingPCA(2, **model).fit(rows).explained_variance_ for rows in (twice, X))
-    assert_allclose(found, want, rtol=1e-9)
