@@ -26,6 +26,7 @@ from fedpca_sklearn import (
     ContributionBounds,
     DistributedPCA,
     FederatedPCA,
+    OjaPCA,
     ProjectionAverage,
     StreamingPCA,
     Subspace,
@@ -221,33 +222,21 @@ def test_forgetting_runs_within_each_client(sites):
     assert_allclose(pca.explained_variance_, o.s[:4] ** 2 / (o.n - 1), rtol=1e-9)
 
 
-class SeededStream(StreamingPCA):
-    """Says which seed it was given."""
-
-    def __init__(self, n_components=None, *, random_state=None):
-        super().__init__(n_components)
-        self.random_state = random_state
-
-
 @pytest.mark.parametrize("seed", [0, np.random.RandomState(0)], ids=["int", "RandomState"])
-@pytest.mark.parametrize("calls", [("ab", "ac", "d", "e"), ("ab", "bcd", "ae"), tuple("abcde")])
-def test_each_client_draws_its_own_random_numbers_and_keeps_them(sites, seed, calls):
-    X, _ = sites
-    pca = FederatedPCA(2, estimator=SeededStream(2), random_state=seed)
-    for labels in calls:
-        known = {k: e.random_state for k, e in getattr(pca, "estimators_", {}).items()}
-        pca.partial_fit(X[: 5 * len(labels)], clients=list(labels) * 5)
+def test_each_client_draws_its_own_random_numbers_and_keeps_them(sites, seed):
+    pca, known = FederatedPCA(2, estimator=OjaPCA(2), random_state=seed), {}
+    for labels in ("ab", "bcd", "ae"):
+        pca.partial_fit(sites[0][: 5 * len(labels)], clients=list(labels) * 5)
         now = {k: e.random_state for k, e in pca.estimators_.items()}
         assert known.items() <= now.items()
-    assert len(set(now.values())) == len(now) == 5
+        known = now
+    assert len(set(known.values())) == len(known) == 5
     assert pca.estimator.random_state is None
     if isinstance(seed, int):
-        of_fits = []
-        for seed in (0, 0, 1):
-            pca.set_params(random_state=seed).fit(X[:5], clients=list("abcde"))
-            of_fits.append([e.random_state for e in pca.estimators_.values()])
-        assert of_fits[0] == of_fits[1]
-        assert not set(of_fits[0]) & set(of_fits[2])
+        fits = [clone(pca).set_params(random_state=s).fit(*sites) for s in (0, 0, 1)]
+        a, b, c = ({e.random_state for e in fit.estimators_.values()} for fit in fits)
+        assert a == b
+        assert not a & c
 
 
 # -------------------------------------------------------------------- summaries from elsewhere
@@ -256,7 +245,6 @@ def test_each_client_draws_its_own_random_numbers_and_keeps_them(sites, seed, ca
 def test_given_summaries_go_on_with_further_clients(sites):
     X, clients = sites
     subspaces = [Subspace.from_rows(X[clients == label]) for label in range(4)]
-    before = [s.to_bytes() for s in subspaces]
     pca = FederatedPCA.from_subspaces([*subspaces, Subspace.empty(9)], 4)  # one without rows
     assert_is_pca_of(pca, X[clients < 4], 4)
     names = np.array(list("abcdefg"))[clients]
@@ -265,16 +253,12 @@ def test_given_summaries_go_on_with_further_clients(sites):
         assert pca.communication_.table[-1]["messages_up"] == 1
     assert_is_pca_of(pca, X, 4)
     assert pca.clients_ == [0, 1, 2, 3, 4, "e", "f", "g"]
-    assert [s.to_bytes() for s in subspaces] == before
     with pytest.raises(ValueError, match="9 features"):
         pca.partial_fit(X[:, :5], clients=clients)
     first = FederatedPCA.from_subspaces([subspaces[0], Subspace.empty(9)], 4)
     first.set_params(estimator=IncrementalPCA(9))  # of the client without rows one that begins
     first.partial_fit(X[clients == 2], clients=[1] * 70)
     assert_is_pca_of(first, X[np.isin(clients, [0, 2])], 4)
-    fraction = FederatedPCA.from_subspaces(list(pca.summaries_.values()), 0.9)
-    o = Oracle(X)
-    assert fraction.n_components_ == np.sum(np.cumsum(o.s**2) <= 0.9 * o.scatter) + 1
 
 
 @pytest.mark.parametrize(
@@ -284,25 +268,21 @@ def test_a_client_that_is_removed_has_never_been_there(merge):
     X = np.random.default_rng(0).standard_normal((120, 12)) * np.arange(1, 13)
     clients = np.repeat(list("abcde"), 24)
     pca = FederatedPCA(3, merge=merge).fit(X, clients=clients)
-    floats, rest = pca.communication_.floats_up, X[clients != "c"]
+    floats, there = pca.communication_.floats_up, clients != "c"
     assert pca.remove("c") is pca
-    others = FederatedPCA(3, merge=merge).fit(rest, clients=clients[clients != "c"])
+    others = FederatedPCA(3, merge=merge).fit(X[there], clients=clients[there])
     assert_array_equal(pca.components_, others.components_)
     assert_array_equal(pca.mean_, others.mean_)
-    assert pca.clients_ == list("abde")
-    assert pca.n_samples_ == 96
-    if not isinstance(merge, ProjectionAverage):  # which is no PCA of the rows
-        assert_is_pca_of(pca, rest, 3)
+    assert (pca.clients_, pca.n_samples_) == (list("abde"), 96)
     if merge is None:
         assert pca.communication_.floats_up == floats  # nobody sends again
-    assert pca.partial_fit(X[clients == "c"], clients=["c"] * 24).n_samples_ == 120
+    assert pca.partial_fit(X[~there], clients=["c"] * 24).n_samples_ == 120
     with pytest.raises(ValueError, match=r"label must be one of clients_, \['a', .*\], got 7"):
         pca.remove(7)
     for label in "abcd":
         pca.remove(label)
     with pytest.raises(ValueError, match="label='e' is the last client"):
         pca.remove("e")
-    assert pca.n_samples_ == 24
 
 
 # -------------------------------------------------------------------- communication
@@ -317,9 +297,7 @@ def floats_of_triangle(d):
     ("n_clients", "fan_in", "messages"),
     [
         (6, None, [6]),
-        (1, None, [1]),
         (1, 2, [1]),
-        (2, 2, [2]),
         (8, 2, [8, 4, 2]),
         (9, 3, [9, 3]),
         (5, 2, [4, 2, 2]),  # a node alone in its group waits for the next level
@@ -395,15 +373,12 @@ BAD_LABELS = [
     ([0, 1], r"\(12,\).*\(2,\)"),
     (3, r"\(12,\).*\(\)"),
     (np.zeros((12, 1), dtype=int), r"\(12,\).*\(12, 1\)"),
-    ([0.0] * 11 + [np.inf], f"{ONE_LABEL}inf"),
     (["a"] * 11 + [np.nan], f"{ONE_LABEL}nan"),
     (pd.Series(["a"] * 11 + [None]), f"{ONE_LABEL}(nan|None)"),
     (pd.array([0] * 11 + [None], dtype="Int64"), f"{ONE_LABEL}(nan|<NA>)"),
-    ([1] * 6 + ["a"] * 6, f"{ONE_LABEL}(1|'a')"),
     (np.array([1] * 6 + ["a"] * 6, dtype=object), f"{ONE_LABEL}(1|'a')"),
     ([1.0] * 11 + [2.5], rf"{ONE_LABEL}2\.5"),
     ([2**70] * 12, f"{ONE_LABEL}1180591620717411303424"),
-    ([1e20] * 6 + [2e20] * 6, rf"{ONE_LABEL}1e\+20"),
     ([2.0**63] * 12, rf"{ONE_LABEL}9\.22"),
     ([-(2.0**63) - 2048] * 12, rf"{ONE_LABEL}-9\.22"),
     ([b"a"] * 12, f"{ONE_LABEL}b'a'"),

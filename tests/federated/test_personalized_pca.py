@@ -302,12 +302,3 @@ def test_other_rows_are_refused_also_where_one_mean_alone_is_another():
     moved[a, -1] = X[a, -1].mean() + last
     with pytest.raises(ValueError, match="whose mean is another"):
         pca.refine(moved, clients=SITES)
-
-
-def test_coordinates_of_sparse_rows_are_those_of_dense_ones_and_nothing_is_densified(monkeypatch):
-    X = np.where(np.random.default_rng(1).uniform(size=(280, 12)) < 0.5, model(noise=0.1)[0], 0)
-    pca, S = PersonalizedPCA(2, 2).fit(X, clients=SITES), sp.csr_array(X)
-    expected = pca.transform(X, clients=SITES)
-    for name in ("toarray", "todense", "__array__"):
-        monkeypatch.setattr(sp.csr_array, name, None, raising=False)
-    assert_allclose(pca.transform(S, clients=SITES), expected, atol=1e-9)

@@ -154,15 +154,11 @@ def test_estimators_of_small_clients_are_whole(by_themselves):
         alone = StreamingPCA(3).fit(rows)
         for twin in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator), estimator):
             assert type(twin) is StreamingPCA
-            assert vars(twin).keys() >= {"n_features_in_"}
+            assert {"n_features_in_", "components_"} <= set(dir(twin))
             assert_allclose(twin.transform(rows), alone.transform(rows), atol=1e-12)
-            assert twin.n_components_ == 3
         goes_on = copy.deepcopy(estimator).partial_fit(X)
         assert_allclose(goes_on.components_, alone.partial_fit(X).components_, atol=1e-10)
-        assert "components_" in dir(estimator)
-        for row in X[:3]:
-            estimator.partial_fit(row[None])
-        assert estimator.n_samples_seen_ == len(rows) + 3
+        assert estimator.partial_fit(X[:1]).n_samples_seen_ == len(rows) + 1
 
 
 @pytest.mark.parametrize("options", [{"scale": True}, {"partial_out": [1]}])
@@ -265,16 +261,13 @@ def test_an_error_while_rows_wait_changes_nothing(bad):
     model, other = streamed(X, 5), streamed(X, 5)
     wrong = X[:4].copy()
     wrong[2, 1] = bad
-    for rows, labels, words in [
-        (wrong, [1] * 4, "Client 1"),
-        (X[:4, 1:], [1] * 4, "features"),
-        (X[:4], [1] * 3, "one label per row"),
+    for rows, parameters, words in [
+        (wrong, {}, "Client 1"),
+        (X[:4, 1:], {}, "features"),
+        (X[:4], {"n_components": -1}, "n_components"),
     ]:
         with pytest.raises(ValueError, match=words):
-            model.partial_fit(rows, clients=labels)
-    model.n_components = -1
-    with pytest.raises(ValueError, match="n_components"):
-        model.partial_fit(X[:2], clients=[0, 0])
+            model.set_params(**parameters).partial_fit(rows, clients=[1] * 4)
     model.n_components = 3
     for one in model, other:
         one.partial_fit(X[50:60], clients=np.arange(10) % 2)
@@ -309,16 +302,6 @@ def test_a_client_that_joins_named_sites_has_a_name():
     with pytest.warns(UserWarning, match="has no site, unlike"):  # a name is a text
         model.partial_fit(X[50:60], clients=[7] * 10)
     assert model.summaries_[7].site is None
-
-
-def test_few_rows_go_on_from_a_summary_without_the_scatter_of_columns():
-    X = far_rows(300)
-    first = Subspace.from_rows(X[:100])._replace(column_scatter=None)
-    model = FederatedPCA.from_subspaces([first], 3)
-    for start in range(100, 130, 10):
-        model.partial_fit(X[start : start + 10], clients=[0] * 10)
-        expected = svd_of(X[: start + 10])[1]
-        assert_allclose(model.singular_values_, expected[:3], rtol=1e-9)
 
 
 def test_new_clients_weights_another_merge_and_a_client_that_leaves_end_the_wait():

@@ -23,7 +23,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
 )
 from fedpca_sklearn.federated import _shared_and_local
-from fedpca_sklearn.federated._lack_of_fit import residual, share_explained
+from fedpca_sklearn.federated._lack_of_fit import share_explained
 from fedpca_sklearn.federated._weighted_merges import _one_noise
 
 # -------------------------------------------------------------------- RobustMerge
@@ -278,15 +278,13 @@ def test_a_site_of_few_rows_claims_no_noise_of_zero():
 
 
 def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
-    rows, true = sites()
+    rows, _ = sites()
     X, labels = np.concatenate(rows), np.repeat(["a", "b", "c"], SIZES)
     merge = NoiseAwareMerge()
     pca = FederatedPCA(3, merge=merge).fit(X.astype(np.float32), clients=labels)
     assert list(pca.noise_variances_) == ["a", "b", "c"]
     assert pca.components_.dtype == np.float32
     assert not hasattr(merge, "noise_variances_")  # a clone has merged
-    plain = FederatedPCA(3).fit(X.astype(np.float32), clients=labels)
-    assert pca.communication_.floats_up == plain.communication_.floats_up
     # a site changes: louder rows of its own
     loud = np.random.default_rng(1).normal(scale=20, size=(60, 30))
     pca.partial_fit(loud, clients=["a"] * 60)
@@ -294,7 +292,6 @@ def test_the_estimator_shows_noise_by_label_and_forgets_it_with_the_strategy():
     assert pca.noise_variances_["b"] < 20
     from_files = FederatedPCA.from_subspaces([Subspace.from_rows(x) for x in rows], 3, merge=merge)
     assert list(from_files.noise_variances_) == [0, 1, 2]
-    assert sine(from_files.components_, true) < 0.5
     assert not hasattr(pca.set_params(merge=None).fit(X, clients=labels), "noise_variances_")
 
 
@@ -413,12 +410,3 @@ def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
     merged = Subspace(np.eye(3), [5.0, 4.0, 1.0], np.zeros(3), 20, 42.0)
     # 17, 4 and 9.5 along the axes
     assert_allclose(share_explained([first, second], merged, 2), (17 + 4) / (17 + 9.5))
-
-
-def test_the_residual_is_of_rows_about_the_mean_of_the_model():
-    rng = np.random.default_rng(0)
-    rows = [rng.standard_normal((n, 6)) + 2 * rng.standard_normal(6) for n in (9, 14)]
-    model = SubspaceMerge().merge(summaries(rows), 2)
-    D = np.concatenate(rows) - model.mean
-    expected = np.sum((D - D @ model.components.T @ model.components) ** 2)
-    assert_allclose(residual(summaries(rows), model), expected)
