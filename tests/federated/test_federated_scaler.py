@@ -101,16 +101,11 @@ def test_means_of_1e8_lose_no_digits(apart):
     near = StandardScaler().fit((X + 1e8) - 1e8)  # the rows as they are after rounding
     far, parts = FederatedScaler().fit(X + 1e8, clients=clients), FederatedScaler()
     holes = FederatedScaler().fit(np.vstack([X + 1e8, [[np.nan] * 2]]), clients=[*clients, 2])
-    weighted = FederatedScaler().fit(X + 1e8, clients=clients, sample_weight=np.full(len(X), 2.0))
     for part in np.array_split(np.arange(len(X)), 5):
-        parts.partial_fit(X[part] + 1e8, clients=clients[part])
-    for scaler in (far, parts, holes, weighted):
+        parts.partial_fit(X[part] + 1e8, clients=clients[part], sample_weight=[2.0] * len(part))
+    for scaler in (far, parts, holes):
         assert_allclose(scaler.var_, near.var_, rtol=1e-10, atol=0)
         assert_allclose(scaler.mean_ - 1e8, near.mean_, atol=1e8 * EPS)
-    # a summary has a mean of one float64
-    sites = [Subspace.from_rows(X[clients == site] + 1e8) for site in range(3)]
-    m = 1e8 / near.scale_.min()
-    assert_allclose(FederatedScaler.from_subspaces(sites).var_, near.var_, rtol=4 * m * EPS, atol=0)
 
 
 def test_columns_that_a_client_or_nobody_has_seen():
@@ -159,14 +154,12 @@ def test_frames_and_tables_give_names_and_are_given_back():
     assert_allclose(scaler.inverse_transform(scaler.transform(frame)), X)
     with pytest.raises(ValueError, match="Feature names"):
         scaler.transform(frame[list("dcba")])
-    with pytest.raises(TypeError, match=r"np\.load"):
-        scaler.transform("rows.npy")
     rows_of_dask = pytest.importorskip("dask.array").from_array(X, chunks=(40, -1))
-    with pytest.raises(TypeError, match="FederatedScaler does not take"):
-        scaler.transform(rows_of_dask)
+    for given_rows, words in (("rows.npy", r"np\.load"), (rows_of_dask, "does not take")):
+        with pytest.raises(TypeError, match=words):
+            scaler.transform(given_rows)
     table = pytest.importorskip("pyarrow").table(dict(zip("abcd", X.T, strict=True)))
     of_table = FederatedScaler().fit(table.to_batches()[0])
-    assert list(of_table.feature_names_in_) == list("abcd")
     assert_allclose(of_table.transform(table), scaler.transform(frame))
 
 
@@ -186,16 +179,14 @@ def test_by_files(tmp_path):
     scaler.partial_fit(X, clients=clients)
     assert_same(scaler, StandardScaler().fit(np.vstack([X, X])))
     eye = np.eye(3)
-    about_zero, unknown = (
-        Subspace.from_rows(eye, center=False),
-        Subspace.from_estimator(PCA(2).fit(eye)),
-    )
-    twice = [Subspace.from_rows(eye)._replace(site="a")] * 2
-    for bad, words in [
-        ([about_zero], r"subspaces\[0\] must be about its mean and know"),
-        ([unknown], r"subspaces\[0\] must be about its mean and know"),
-        (twice, "'a'"),
-    ]:
+    about_zero = Subspace.from_rows(eye, center=False)
+    unknown, mine = Subspace.from_estimator(PCA(2).fit(eye)), Subspace.from_rows(eye)
+    know = r"subspaces\[0\] must be about its mean and know"
+    for bad, words in (
+        ([about_zero], know),
+        ([unknown], know),
+        ([mine._replace(site="a")] * 2, "'a'"),
+    ):
         with pytest.raises(ValueError, match=words):
             FederatedScaler.from_subspaces(bad)
 
@@ -214,13 +205,10 @@ def test_sums_are_sent_and_nothing_else():
     X[np.flatnonzero(clients == 0)[0], 0] = np.nan
     log = FederatedScaler().fit(X, clients=clients).communication_
     assert log.floats_up == 2 * 4 * 4 + (3 * 4 + 1)
-    mine, others = np.split(np.random.default_rng(0).standard_normal((11, 3)), [2])
-    both, swapped = (
-        FederatedScaler().fit(np.vstack([own, others]), clients=[0] * 2 + [1] * 9)
-        for own in (mine, mine[::-1])
-    )
-    for name in ("mean_", "var_", "scale_"):
-        assert_array_equal(getattr(both, name), getattr(swapped, name))
+    swapped = X.copy()
+    swapped[clients == 2] = swapped[clients == 2][::-1]
+    both = (FederatedScaler().fit(part, clients=clients) for part in (X, swapped))
+    assert_same(*both, tol=0)
 
 
 @pytest.mark.parametrize("routing", [False, True])
