@@ -104,13 +104,10 @@ SITES = [Subspace.from_rows(rows) for rows in np.split(ROWS, 4)]
 SMALL = """
 StreamingPCA(3).fit(ROWS)
 OnlineDistributedPCA(3).fit(ROWS)
-OnlineDistributedPCA(3, average="steps").partial_fit(ROWS)
 FederatedPCA(3, merge=SubspaceMerge("svd", fan_in=2), n_clients=4).fit(ROWS)
-FederatedPCA(3, merge=RobustMerge(), n_clients=5).fit(ROWS)
 TruncatedDistributedPCA(3, n_clients=4).fit(ROWS)
 FederatedPowerPCA(3, n_clients=4, random_state=0).fit(ROWS)
 merge_subspaces(SITES, 3, method="svd")
-FederatedPCA.from_subspaces(SITES, 3, merge=SubspaceMerge("qr"))
 Subspace.from_rows(ROWS[:15]).update(ROWS[15:40], 3)
 ProjectionAverage(3).merge(SITES, 3)
 excess_error(ROWS, np.eye(40)[:2])
@@ -119,7 +116,6 @@ VerticalFederatedPCA(3, feature_groups=3, random_state=0).fit(ROWS)
 VerticalFederatedPCA(3, method="power", feature_groups=3, random_state=0).fit(ROWS)
 VerticalFederatedPCA(3, method="merge", feature_groups=3, random_state=0).fit(ROWS)
 VerticalFederatedKernelPCA(3, feature_groups=3, random_state=0).fit(ROWS)
-VerticalFederatedKernelPCA(3, n_landmarks=30, feature_groups=3, random_state=0).fit(ROWS)
 merge_subspaces([Subspace.from_rows(WIDE[i::8]) for i in range(8)], 5, method="svd")
 """
 LARGE = 'merge_subspaces(LARGE, 5, method="svd")'

@@ -128,12 +128,10 @@ def test_clients_without_labels_are_shards_of_which_the_first_hold_one_row_more(
 
 LABELS = {
     "list": lambda c: [f"site {i}" for i in c],
-    "object": lambda c: np.array([f"site {i}" for i in c], dtype=object),
     "series": lambda c: pd.Series([f"site {i}" for i in c], index=np.arange(len(c))[::-1]),
     "categorical": lambda c: pd.Categorical([f"site {i}" for i in c]),
     "nullable": lambda c: pd.array(c, dtype="Int64"),
     "whole floats": lambda c: c.astype(float),
-    "unsigned": lambda c: c.astype(np.uint8),
     "boolean": lambda c: c > 2,
 }
 

@@ -159,15 +159,11 @@ def test_one_pass_is_within_1e_4_of_the_best_reconstruction():
 # bases of the directions that are kept.
 SIZES = [
     (64, {"n_components": 5}, "f4", 1.3),
-    (200, {}, "f8", 1.75),
     (500, {"n_components": 150}, "f8", 6.2),
     (400, {"n_components": 5}, "f8", 2.95),
     (2000, {"n_components": 10}, "f8", 7.4),
-    (2000, {"n_components": 10}, "f4", 7.2),
     (10_000, {"n_components": 10, "oversampling": 0, "center": False}, "f8", 23.0),
     (2000, {"n_components": 10, "block_size": 500}, "f4", 7.0),
-    (500, {"n_components": 10, "block_size": 1000}, "f8", 6.5),
-    (500, {"n_components": 10, "svd_solver": "qr"}, "f4", 18.2),
     (3000, {"n_components": 10, "svd_solver": "qr"}, "f4", 29.3),
 ]
 

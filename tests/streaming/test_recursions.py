@@ -16,7 +16,7 @@ from scipy.stats import ortho_group
 from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
-from fedpca_sklearn.streaming._forgetting import Memory, bound
+from fedpca_sklearn.streaming._forgetting import bound
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
@@ -84,12 +84,9 @@ def grouse(X, V, step="greedy"):
 # A tracker, its rows, what is left of the past, and the paper's algorithm from the first basis V
 RULES = """
 StreamingPowerMethod(3, block_size=5) | PLAIN | 1.0 | power_method(Z, V, 5)
-StreamingPowerMethod(3, block_size=32) | PLAIN | 1.0 | power_method(Z, V, 32)
 StreamingPowerMethod(3, block_size=300) | PLAIN | 1.0 | power_method(Z, V, 300)
 OjaPCA(3, learning_rate="adaptive", batch_size=1) | PLAIN | 1.0 | oja(Z, V, 1)
-OjaPCA(3, learning_rate="adaptive", batch_size=300) | PLAIN | 1.0 | oja(Z, V, 300)
 OjaPCA(3, learning_rate=0.05, batch_size=7) | PLAIN | 1.0 | oja(Z, V, 7, 0.05)
-OjaPCA(3, learning_rate=2.0, batch_size=32) | PLAIN | 1.0 | oja(Z, V, 32, 2.0)
 GROUSE(3, step_size="greedy") | PLAIN / 5 | 1.0 | grouse(Z, V)
 GROUSE(3, step_size=0.3) | PLAIN / 5 | 1.0 | grouse(Z, V, 0.3)
 GROUSE(3, step_size="greedy") | HOLES | 1.0 | grouse(Z, V)
@@ -102,7 +99,6 @@ PAST(3, forgetting_factor=0.9, deflation=True) | LATE[1 - center :] | 0.9 | past
 PAST(3, half_life="300min", deflation=True) | PLAIN | factors(300) | pastd(Z, V, f)
 PETRELS(3, forgetting_factor=1.0) | PLAIN | 1.0 | petrels(Z, V, f)[0].T
 PETRELS(3, forgetting_factor=0.98, regularization=1.0) | HOLES | 0.98 | petrels(Z, V, f, 1.0)[0].T
-PETRELS(3, forgetting_factor=1.0) | POOR | 1.0 | petrels(Z, V, f)[0].T
 PETRELS(3, forgetting_factor=0.9) | POOR | 0.9 | petrels(Z, V, f)[0].T
 PETRELS(3, half_life="300min") | HOLES | factors(300) | petrels(Z, V, f)[0].T
 SPIRIT(1, lower=0.95, upper=0.98) | PLAIN | 0.96 | spirit(Z, 1, 0.95, 0.98, f)[0]
@@ -183,11 +179,9 @@ def test_the_sketch_is_that_of_the_paper_at_any_time(code, center):
 
 STREAMS = {
     "noise": lambda rng, n, d: rng.standard_normal((n, d)),
-    "decay": lambda rng, n, d: rng.standard_normal((n, d)) * 0.5 ** np.arange(d),
     "axes in turn": lambda rng, n, d: np.eye(d)[np.arange(n) % d],
     "axes one after the other": lambda rng, n, d: np.eye(d)[np.arange(n) * d // n],
     "small, then large": lambda rng, n, d: np.logspace(-3, 3, n)[:, None] * rng.random((n, d)),
-    "large, then small": lambda rng, n, d: np.logspace(3, -3, n)[:, None] * rng.random((n, d)),
     "one direction": lambda rng, n, d: rng.standard_normal((n, 1)) * rng.standard_normal(d),
     "zeros between": lambda rng, n, d: rng.standard_normal((n, d)) * (rng.random((n, 1)) < 0.3),
     "zeros": lambda rng, n, d: np.zeros((n, d)),
@@ -314,15 +308,3 @@ def test_averaged_steps_of_oja_weigh_the_rows_before_a_batch_by_their_number(siz
         Q = np.linalg.qr((Q + steps / sizes[:, None]).T)[0].T
     oja = OjaPCA(2, batch_size=size, center=False, init=np.eye(2, 4)).fit(X)
     assert sine(oja.components_, Q) < 1e-8
-
-
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_row_with_holes_takes_weight_from_those_before_it(patient):
-    """By the text of PETRELS, of n rows before one of which a share s is there."""
-    memory, s = Memory(100.0, 0.2, 0.2, patient), 5 / 20
-    factor, after = memory.after(0.5, 1.0, 5, 20, 3)  # residuals do not fall
-    assert_allclose(factor, (100 / 101) ** ((1 - s if patient else 1) / s))
-    assert after.rows == 101
-    factor, after = memory.after(0.0, 1.0, 5, 20, 3)  # fall by a twentieth, as n does
-    assert_allclose([factor, after.rows], [(95 / 96) ** (1 / s), 96])
-    assert memory.after(0.5, 1.0, 20, 20, 3) == (1.0, Memory(101.0, 0.2, 0.2, patient))

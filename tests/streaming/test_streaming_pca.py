@@ -194,16 +194,13 @@ SHARES, NEXT = ContributionBounds(lower=0.03, upper=0.06), ContributionBounds(0.
 ENERGY = EnergyBounds(lower=0.9, upper=0.95)  # 5 components suffice, 8 are not too many
 RANKS = [  # start, rule, singular values of blocks, and the ranks after these
     (None, SHARES, HARMONIC, [2, 3, 4, 5, 6] + 5 * [7]),
-    (9, SHARES, HARMONIC, 10 * [9]),
     (20, SHARES, HARMONIC, [*range(19, 10, -1), 11]),
     (1, NEXT, HARMONIC, np.repeat([1, 2, 3], [4, 5, 1])),
     (1, ENERGY, HARMONIC, [2, 3, 4, 5, 5]),
-    (9, ENERGY, HARMONIC, [8, 8]),
     (10, EnergyBounds(), [5.0, 4.0, 3.0], [9, 8, 7, 6, 5, 4, 3, 3]),
     (10, ContributionBounds(), [5.0, 4.0, 3.0], [9, 8, 7, 6, 5, 4, 3, 3]),
     (None, Greedy(), [5.0, 3.0, 2.0], [2, 3, 3, 3]),  # into directions with energy only
     (5, Greedy(-1), [5.0, 3.0, 2.0], [4, 3, 2, 1, 1]),
-    (1, Greedy(3), np.arange(9, 0, -1.0), [4, 7, 9]),
     (9, Greedy(-4), np.arange(9, 0, -1.0), [5, 1, 1]),
 ]
 
@@ -351,11 +348,9 @@ WHITE = np.random.default_rng(0).standard_normal((300, 5))
 CASES = {  # rows, of a block, alpha, beta, rank at first
     "grows": (make_power_law(1000, 60, alpha=0.01, random_state=0), 50, 0.01, 0.1, 1),
     "to and fro": (make_power_law(1000, 60, alpha=1.0, random_state=0), 50, 0.02, 0.04, 5),
-    "shrinks": (make_power_law(1000, 60, alpha=2.0, random_state=0), 50, 0.06, 0.065, 14),
     "narrow": (make_power_law(1000, 60, alpha=1.0, random_state=0), 50, 0.08, 0.12, 3),
     # the paper has b >= r, and looks at the rank after the first block too
     "as many rows": (make_power_law(120, 40, alpha=2.0, random_state=1), 6, 0.1, 0.3, 6),
-    "as many, few": (make_power_law(60, 40, alpha=2.0, random_state=1), 3, 0.3, 0.4, 3),
     # an axis is added, and taken back in the next block
     "two directions": (WHITE[:200, :2] @ WHITE[:2].repeat(2, axis=1), 20, 0.01, 0.1, 2),
     "all directions": (WHITE, 30, 0.0, 0.1, 4),
@@ -411,15 +406,12 @@ def test_blocks_are_cut_within_batches_and_the_mean_fades_as_well():
 GOING_ON = """
 StreamingPCA()
 StreamingPCA(5)
-StreamingPCA(0.5)
-StreamingPCA(5, center=False)
 StreamingPCA(5, svd_solver="qr", whiten=True)
 StreamingPCA(5, forgetting_factor=0.99)
 StreamingPCA(5, forgetting_factor=0.9, forgetting="blocks")
 StreamingPCA(5, oversampling=3, block_size=50)
 StreamingPCA(rank_rule=ContributionBounds(0.02, 0.1), block_size=64)
 StreamingPCA(rank_rule=ContributionBounds(0.02, 0.1, growth="canonical"), block_size=64)
-StreamingPCA(rank_rule=EnergyBounds(0.8, 0.9), block_size=64)
 """.strip().splitlines()
 
 

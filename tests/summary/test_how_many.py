@@ -301,22 +301,17 @@ WRONG = f"""
 FederatedPCA("mle").fit(WIDE) | {FEW} and n_features=10
 FederatedPCA.from_subspaces([CUT] * 3, "mle") | 'mle' needs the variances .* keeps .* of 64
 parallel_analysis(WHOLE.truncate(3)) | keeps 3 directions, all of which
-FederatedPCA.from_subspaces([WHOLE.truncate(2)], "parallel") | keeps 2 directions, all of which
 parallel_analysis(Subspace.from_estimator(PCA(5).fit(SPIKED))) | column_scatter=None
 parallel_analysis(WHOLE, level=0) | level must be in .0, 1., got 0
 parallel_analysis(WHOLE, n_draws=18) | integer of at least 19 with level=0.05, got 18
 parallel_analysis(DIGITS) | subspace must be a Subspace, .* got ndarray
 FederatedPCA("parallel", {GAUSS}).fit(SPIKED) | n_components='parallel' .* a mechanism adds noise
-FederatedPCA("held-out", {GAUSS}).fit(SPIKED) | n_components='held-out' .* a mechanism adds noise
-FederatedPCA("mle", {GAUSS}, merge=RobustMerge()).fit(SPIKED) | 'mle' .* mechanism=AnalyzeGauss
 FederatedPCA("mle", {GAUSS}, scale=True).fit(SPIKED) | 'mle' .* mechanism=AnalyzeGauss
 FederatedPCA.from_subspaces([NOISY], "mle") | 'mle' .*noise of a privacy mechanism
 StreamingPCA.from_subspace(NOISY, "mle") | 'mle' .*noise of a privacy mechanism
-StreamingPCA.from_subspace(NOISY, "held-out") | 'held-out' .*noise of a privacy mechanism
 parallel_analysis(NOISY) | 'parallel' .*noise of a privacy mechanism
 FederatedPCA("held-out", missing=AvailablePairs()).fit(SPIKED) | held-out
 FederatedPCA("parallel", merge=NoiseAwareMerge()).fit(DIGITS) | 'parallel' must be an integer
-FederatedPCA("mle", merge=ProjectionAverage()).fit(DIGITS) | 'mle' must be an integer
 FederatedPCA("parallel", merge=SubspaceMerge(truncate=True)).fit(DIGITS) | must be an integer
 StreamingPCA("parallel", rank_rule=ContributionBounds()).fit(DIGITS) | must be an integer or None
 TruncatedDistributedPCA("parallel").fit(DIGITS) | parameter of TruncatedDistributedPCA

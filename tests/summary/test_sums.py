@@ -8,13 +8,9 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import peak_bytes, random_basis, svd_of
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import peak_bytes, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
-from projection_helpers import assert_orthonormal
 from threadpoolctl import threadpool_limits
-from triangle_helpers import examples, seeds
 
 from fedpca_sklearn import (
     FederatedPCA,
@@ -25,7 +21,6 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.summary import _exact
-from fedpca_sklearn.summary._projection_mean import ProjectionMean
 from fedpca_sklearn.summary._triangle import triangle_of_rows
 
 
@@ -203,17 +198,6 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_by_qr(X, asked):
     assert asked == [60]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_sites_that_are_only_summed_up_solve_for_no_directions(alpha, asked):
-    rows = make_power_law(6000, 200, alpha=alpha, random_state=0)
-    s = svd_of(rows)[1][:5]
-    for dtype in (np.float64, np.float32):
-        asked.clear()
-        pca = FederatedPCA(5, n_clients=20).fit(rows.astype(dtype))
-        assert_allclose(pca.singular_values_, s, rtol=1e-5)
-        assert len(asked) <= 3, dtype  # with the one of the directions that are read
-
-
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])
 def test_all_directions_are_those_of_the_scatter_matrix(X, kind):
     Y, like, unit = X, X, {"large": 1e150, "tiny": 1e-140}.get(kind, 1.0)
@@ -306,39 +290,3 @@ def test_rows_are_not_copied_as_a_whole(dtype, weighted):
 
 
 # -------------------------------------------------------------------------- means of projections
-
-
-def of_basis(V):
-    return Subspace(V, np.zeros(len(V)), np.zeros(V.shape[1]), 1, 0)
-
-
-@examples
-@given(
-    calls=st.lists(st.lists(st.integers(0, 4), max_size=4), min_size=1, max_size=6),
-    max_rank=st.sampled_from([3, 8, 30]),
-    used=st.sampled_from([8, 30]),
-    seed=seeds,
-)
-def test_what_was_cut_off_is_positive_and_within_the_bound(calls, max_rank, used, seed):
-    """Of bases of all columns, or of some columns each."""
-    rng, d = np.random.default_rng(seed), 30
-    mean, total, exact = ProjectionMean.empty(d), 0.0, np.zeros((d, d))
-    for i, ranks in enumerate(calls):
-        bases = [np.zeros((r, d)) for r in ranks]
-        for V in bases:
-            V[:, 4 * i % 20 :][:, :used] = random_basis(rng, len(V), min(used, d - 4 * i % 20))
-        weights = rng.uniform(0.1, 5, len(ranks))
-        mean = mean.add([of_basis(V) for V in bases], weights, max_rank)
-        exact += sum((w * V.T @ V for w, V in zip(weights, bases, strict=True)), np.zeros((d, d)))
-        total += weights.sum()
-        assert_allclose(mean.weight, total)
-        assert len(mean.vectors) == len(mean.values) <= max_rank
-        assert_orthonormal(mean.vectors)
-        assert np.all(np.diff(mean.values) <= 0)
-        kept = (mean.vectors.T * mean.values) @ mean.vectors
-        values = np.linalg.eigvalsh(exact / (total or 1) - kept)
-        assert values[0] >= -1e-12
-        assert values[-1] <= mean.dropped + 1e-12
-        assert not mean.vectors[:, np.diag(exact) == 0].any()
-        if max_rank == d:
-            assert mean.dropped <= 1e-12
