@@ -405,28 +405,20 @@ def test_wide_sparse_steps_are_never_densified(average, variances, center):
 @each_average
 @pytest.mark.parametrize(("d", "center"), [(20, True), (20, False), (260, True)])
 def test_variances_that_were_sent_are_bounds_on_those_of_the_rows(d, center, average):
-    rng = np.random.default_rng(11)
-    steps = [
-        [X + rng.standard_normal(d) for X in shards] for shards in random_steps(rng, 6, 3, 30, d)
-    ]
-    K, p = 3, 4
-    sent = OnlineDistributedPCA(
-        K, projection_dim=p, average=average, center=center, variances="sent"
-    )
-    taken(sent, steps)
-    X = flat(steps)
+    rng, p = np.random.default_rng(11), 4
+    steps = [[X + rng.standard_normal(d) for X in Y] for Y in random_steps(rng, 6, 3, 30, d)]
+    how = {"projection_dim": p, "average": average, "center": center, "variances": "sent"}
+    sent, X = taken(OnlineDistributedPCA(3, **how), steps), flat(steps)
     Z = X - X.mean(axis=0) * center
-    true = np.sum((Z @ sent.components_.T) ** 2, axis=0)
-    ours = sent.singular_values_**2
+    true, ours = np.sum((Z @ sent.components_.T) ** 2, axis=0), sent.singular_values_**2
     assert np.all(ours <= true * (1 + 1e-9))
     # A shard's scatter along any direction is at most that of what it sent and its next value.
-    unsent = sum(
-        np.linalg.svd(Y - Y.mean(axis=0) * center)[1][p] ** 2 for shards in steps for Y in shards
-    )
+    parts = (Y - Y.mean(axis=0) * center for shards in steps for Y in shards)
+    unsent = sum(np.linalg.svd(Y)[1][p] ** 2 for Y in parts)
     if d <= 256:  # nothing was cut from the merged summaries
         assert np.all(ours >= true - unsent * (1 + 1e-9))
     assert_allclose(sent.explained_variance_ratio_ * np.sum(Z**2), ours, rtol=1e-9)
-    rest = (np.sum(Z**2) - ours.sum()) / (len(X) - 1) / (d - K)
+    rest = (np.sum(Z**2) - ours.sum()) / (len(X) - 1) / (d - 3)
     assert_allclose(sent.noise_variance_, rest, rtol=1e-9)
 
 
@@ -434,33 +426,27 @@ def test_variances_that_were_sent_are_bounds_on_those_of_the_rows(d, center, ave
 
 
 def test_short_steps_make_fewer_shards_and_are_learnt_from():
-    rng = np.random.default_rng(42)
-    axes = random_basis(rng, 2, 6)
-    X, pca = rng.standard_normal((60, 2)) @ axes, OnlineDistributedPCA(2, n_clients=5)
-    for n in range(3, 60, 3):
-        assert pca.partial_fit(X[n - 3 : n]).clients_ == [0]
+    axes, pca = random_basis(np.random.default_rng(42), 2, 6), OnlineDistributedPCA(2, n_clients=5)
+    for step in np.random.default_rng(0).standard_normal((19, 3, 2)):
+        assert pca.partial_fit(step @ axes).clients_ == [0]
     assert sine(pca.components_, axes) <= 1e-12
-    assert pca.partial_fit(X[:8]).clients_ == [0, 1]
-    assert OnlineDistributedPCA(2, center=False).fit(np.eye(6)[:5]).clients_ == [0, 1]
+    assert pca.partial_fit(np.eye(8, 6)).clients_ == [0, 1]
 
 
-def test_a_row_has_a_direction_about_the_origin_alone():
-    row = np.array([[3.0, 4.0, 0.0]])
+@pytest.mark.parametrize("d", [4, 400])
+def test_a_row_has_a_direction_about_the_origin_alone(d):
+    row, V = np.arange(d)[None] / 1.0, np.arange(d) / np.linalg.norm(np.arange(d))
     pca = OnlineDistributedPCA(1, center=False).fit(row)
-    assert_allclose(pca.components_, [[0.6, 0.8, 0]], atol=1e-12)
-    assert_allclose(pca.singular_values_, 5, rtol=1e-12)
-    for d in (4, 400):
-        pca = OnlineDistributedPCA(2).fit(np.arange(d)[None])
-        assert pca.components_.shape == (1, d)
-        assert_array_equal(pca.explained_variance_, 0)
-        assert_allclose(pca.mean_, np.arange(d))
-        assert (pca.n_steps_, len(pca.projection_values_)) == (1, 0)
-        pca.partial_fit(np.eye(d)[:3], clients=range(3))  # of means alone nothing is known
-        assert_array_equal(pca.explained_variance_, 0)
-        sent = OnlineDistributedPCA(2, average="steps", variances="sent")
-        sent.fit(np.eye(d)[:3], clients=range(3))
-        assert_array_equal(sent.explained_variance_, 0)
-        assert_allclose(sent.subspace_.scatter, 2, rtol=1e-12)
+    assert_allclose(pca.components_, V[None], atol=1e-12)
+    pca = OnlineDistributedPCA(2).fit(row)
+    assert_array_equal(pca.explained_variance_, [0.0])
+    assert_allclose(pca.mean_, row[0])
+    assert (pca.n_steps_, len(pca.projection_values_)) == (1, 0)
+    sent = OnlineDistributedPCA(2, average="steps", variances="sent")
+    for model in (pca, sent):
+        model.partial_fit(np.eye(d)[:3], clients=range(3))  # of means alone nothing is known
+        assert_array_equal(model.explained_variance_, 0)
+    assert_allclose(sent.subspace_.scatter, 2, rtol=1e-12)
 
 
 # -------------------------------------------------------------------- streams, and what is sent
