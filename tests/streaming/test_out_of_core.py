@@ -93,8 +93,8 @@ class OnDisk:
         return (np.sin(i * 1.7 + np.arange(self.shape[1])) * (1 + i % 7)).astype(self.dtype)
 
 
-@pytest.mark.parametrize("n", [700, pytest.param(3144, marks=pytest.mark.slow)])
-def test_arrays_on_disk_are_read_in_bounded_slices(n):
+def test_arrays_on_disk_are_read_in_bounded_slices():
+    n = 700
     data, weight = OnDisk(n, 8000), np.arange(n) % 3
     pca = StreamingPCA(2, block_size=100)  # slices of 524 rows end inside a block
     peak = peak_bytes(lambda: pca.fit(data, sample_weight=weight))
