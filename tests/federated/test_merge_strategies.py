@@ -259,6 +259,13 @@ def test_clients_that_learn_in_blocks_are_algorithm_1(inner, d):
     assert_same(model.subspace_, U, s)
 
 
+def test_nothing_is_cut_where_no_rank_is_wanted():
+    X, owners, _ = clients(4, d=40)
+    local, merge = StreamingPCA(center=False), SubspaceMerge(fan_in=2, truncate=True)
+    pca = FederatedPCA(estimator=local, merge=merge).fit(X, clients=owners)
+    assert_allclose(pca.singular_values_, np.linalg.svd(X, compute_uv=False), rtol=1e-12)
+
+
 def test_clients_whose_rank_has_grown_send_what_every_node_keeps():
     """SAPCA at the clients of Algorithm 1: ranks differ, and the text does not say who cuts."""
     X, owners, _ = clients(5)

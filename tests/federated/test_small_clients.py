@@ -302,6 +302,15 @@ def test_a_client_that_joins_named_sites_has_a_name():
     assert model.summaries_[7].site is None
 
 
+def test_few_rows_go_on_from_a_summary_without_the_scatter_of_columns():
+    X = far_rows(300)
+    first = Subspace.from_rows(X[:100])._replace(column_scatter=None)
+    model = FederatedPCA.from_subspaces([first], 3)
+    for start in range(100, 130, 10):
+        model.partial_fit(X[start : start + 10], clients=[0] * 10)
+    assert_allclose(model.singular_values_, svd_of(X[:130])[1][:3], rtol=1e-9)
+
+
 def test_new_clients_weights_another_merge_and_a_client_that_leaves_end_the_wait():
     X = far_rows(300)
     model = streamed(X, 5)
