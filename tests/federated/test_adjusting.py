@@ -169,12 +169,12 @@ def test_names_of_confounders_and_a_pipeline_of_scikit_learn():
     assert LoadingsDisplay.from_estimator(of_files).names == [f"c{i}" for i in range(D) if i != 1]
     with pytest.raises(ValueError, match="has no counterpart in scikit-learn"):
         of_files.to_sklearn()
-    pca, scaler = FederatedPCA(3, scale=True).fit(X), StandardScaler().fit(X)
+    pca = FederatedPCA(3, scale=True).fit(X)
     exported, Z = pca.to_sklearn(), pca.transform(X)
     assert_allclose(exported.transform(X), Z, atol=1e-12)
     assert_allclose(exported.inverse_transform(Z), pca.inverse_transform(Z), atol=1e-12)
     assert_allclose(exported.score(X), make_pipeline(StandardScaler(), PCA(3)).fit(X).score(X))
-    assert_allclose(exported[0].var_, scaler.var_, atol=1e-20)
+    assert_allclose(exported[0].var_, StandardScaler().fit(X).var_, atol=1e-20)
 
 
 @pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge(), ProjectionAverage()])
@@ -200,9 +200,7 @@ def test_columns_that_come_late_and_rows_without_deviation():
     assert_array_equal(pca.explained_variance_, 0.0)
     assert_array_equal(pca.refine(late[:2]).explained_variance_interval_, 0.0)
     pca = StreamingPCA(3, scale=True).fit(late)
-    bound = pca.subspace_error_bound_
-    assert pca.set_params(scale=False).subspace_error_bound_ == bound  # of what was fitted
-    assert not hasattr(pca.fit(late), "scale_")
+    assert not hasattr(pca.set_params(scale=False).fit(late), "scale_")
 
 
 @each_kind

@@ -141,10 +141,8 @@ def test_directions_of_all_sites_count_and_those_of_no_row_are_completed():
         FederatedPCA.from_subspaces(sites, 8)
     rows = CANCER[:100] @ np.diag(np.r_[np.ones(5), np.zeros(25)])  # nothing was cut
     for summary in Subspace.from_rows(rows), Subspace.from_rows(rows.astype(np.float32), 5):
-        for pca in (
-            FederatedPCA.from_subspaces([summary], 8),
-            StreamingPCA.from_subspace(summary, 8),
-        ):
+        of_files = FederatedPCA.from_subspaces([summary], 8)
+        for pca in (of_files, StreamingPCA.from_subspace(summary, 8)):
             assert (pca.n_components_, summary.n_components) == (8, 5)
             assert_array_equal(pca.explained_variance_[5:], 0)
     rows = np.repeat(CANCER[:2, :4], 8, axis=0)
@@ -153,34 +151,24 @@ def test_directions_of_all_sites_count_and_those_of_no_row_are_completed():
     assert pca.subspace_.n_components < pca.n_components_ == 4
 
 
-MISSING = "scale=True: .* scaled columns is missing"
-WARNED = [
-    (
-        lambda: StreamingPCA.from_subspace(CUT, 5, rank_rule=ContributionBounds()),
-        "n_components=5 must be at most 3",
+SHORT = StreamingPCA(3, oversampling=0)
+WARNED = {
+    "n_components=5 must be at most 3": lambda: StreamingPCA.from_subspace(
+        CUT, 5, rank_rule=ContributionBounds()
     ),
-    (
-        lambda: FederatedPCA(10, estimator=PCA(3)).fit(CANCER, clients=0 * HALVES),
-        "n_components=10 must be at most 3",
+    "n_components=7 must be at most 3": lambda: (
+        FederatedPCA(7, estimator=PCA(3)).fit(CANCER, clients=HALVES).remove(0)
     ),
-    (
-        lambda: FederatedPCA(7, estimator=PCA(3)).fit(CANCER, clients=HALVES).remove(0),
-        "n_components=7 must be at most 3",
+    "scale=True: .* scaled columns is missing": lambda: FederatedPCA(
+        3, estimator=SHORT, scale=True
+    ).fit(CANCER, clients=HALVES),
+    "partial_out=4: 93% of the variance of a confounder": lambda: FederatedPCA.from_subspaces(
+        [CUT], 2, partial_out=4
     ),
-    (
-        lambda: FederatedPCA(3, estimator=StreamingPCA(3, oversampling=0), scale=True).fit(
-            CANCER, clients=HALVES
-        ),
-        MISSING,
-    ),
-    (
-        lambda: FederatedPCA.from_subspaces([CUT], 2, partial_out=4),
-        "partial_out=4: 93% of the variance of a confounder",
-    ),
-]
+}
 
 
-@pytest.mark.parametrize(("make", "words"), WARNED)
-def test_what_was_cut_and_is_needed_is_warned_of(make, words):
+@pytest.mark.parametrize("words", WARNED)
+def test_what_was_cut_and_is_needed_is_warned_of(words):
     with pytest.warns(UserWarning, match=words):
-        make()
+        WARNED[words]()
