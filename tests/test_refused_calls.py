@@ -76,28 +76,18 @@ jackknife_intervals(parts, 13) | n_components must be | from 1 to 12 | got 13
 jackknife_intervals(parts, 0.5) | n_components must be an integer | got 0.5
 jackknife_intervals(flat, 3) | n_components=3 must be at most the number of directions
 jackknife_intervals(parts, 1, confidence=95) | confidence must be in (0, 1), got 95
-jackknife_intervals(parts[:2], 1) | at least three summaries with rows | got 2
 jackknife_intervals([*parts[:2], empty(12)], 1) | at least three summaries | got 2
 jackknife_intervals([parts[:3], parts[3:4]], 1) | two of each site | got 3 and 1
 jackknife_intervals([], 1) | at least one Subspace
-jackknife_intervals([parts[:3], parts[3]], 1) | got Subspace as subspaces[1]
 jackknife_intervals([parts[:3], [1, 2]], 1) | all sequences of Subspace, got list as sub
-jackknife_intervals([parts[3], parts[:3]], 1) | got list as subspaces[1]
 jackknife_intervals([parts[:3], []], 1) | subspaces[1] must hold at least two blocks
-jackknife_intervals([*parts, empty(3)], 1) | has 3 features
-jackknife_intervals(parts[0], 1) | got one Subspace
 load_balanced_schedule(0, 2); load_balanced_schedule(2, 0) | integer of at least 1, got 0
-load_balanced_schedule(2.0, 2) | n_clients | got 2.0
-load_balanced_schedule(2, "two") | n_steps | got 'two'
 load_balanced_schedule(None, 2) | n_clients | None
 load_balanced_schedule(2, [3]) | n_steps | [3]
 load_balanced_schedule(2, 2, layout="interval") | layout | 'interval'
 subspace_distance(eye(2, 4), eye(2, 5)) | columns, got 4 and 5
 subspace_distance(ones((5, 3)), eye(2, 3)) | A must have at most | (5, 3)
-subspace_distance(eye(2, 3), ones((5, 3))) | B must have at most | (5, 3)
-subspace_distance(ones(4), eye(2, 4)) | 2D array
 subspace_distance(eye(2, 4), [[1, nan, 0, 0]]) | B contains NaN
-subspace_distance(ones((0, 4)), eye(2, 4)) | 0 sample
 subspace_distance(np.zeros((2, 4)), eye(2, 4)) | A must span at least one direction
 subspace_distance(eye(2, 4), eye(3, 4), metric="cos") | metric must be one of | 'cos'
 subspace_distance(eye(2, 4), eye(3, 4), metric="euclidean") | equal dimension, got dimensions 2
@@ -106,14 +96,11 @@ ERROR(ones((5, 3)), ones((4, 3))) | components must have at most | (4, 3)
 ERROR(ones((5, 3)), eye(2, 3), ones(2)); ERROR(ones((5, 3)), eye(2, 3), nan) | mean
 ERROR(full((5, 3), nan), eye(2, 3)) | X contains NaN
 ERROR(ones((5, 3)), [[inf, 0, 0]]) | components contains inf
-evaluate_stream(StreamingPCA(2), eye(9), batch_size=0) | batch_size must be an integer of at | got 0
 evaluate_stream(StreamingPCA(2), eye(9), n_checkpoints=2.5) | n_checkpoints must be an integer of
-evaluate_stream(StreamingPCA(2), eye(9), batch_size="all") | batch_size must be an | got 'all'
 evaluate_stream({}, eye(9)); evaluate_stream(PCA(2), eye(9)) | estimator must have partial_fit, got
 evaluate_stream(GROUSE(3), full((9, 4), nan)) | X contains NaN | give X_full
 evaluate_stream(GROUSE(3), eye(9), eye(9)[:2]) | X_full must have the shape of X, (9, 9)
 on_device(rows, "cuda") | xp must be a library of arrays such as torch or cupy, got 'cuda'
-on_device(rows, np, batch_size=0) | batch_size must be an integer of at least 1, got 0
 on_device(rows, np, batch_size=2.5) | batch_size must be an integer of at least 1, got 2.5
 iter_batches(rows); iter_batches(frame); iter_batches(3); iter_batches("rows.parquet");\
  iter_batches({1, 2}); iter_batches({"a": rows}); iter_batches(rows.tolist()) | hold batches of rows
@@ -135,7 +122,6 @@ StreamingPCA(2).partial_fit(one_sparse) | 2D
 StreamingPCA(2).fit(rows).transform(np.array(3.0)); pca.score(np.array(3.0)) | 2D array
 StreamingPCA(2, half_life="1h").fit(rows[:0], times=NOON[:0]) | 0 sample(s)
 StreamingPCA(2, half_life="1h").fit(None, times=NOON) | got <class 'NoneType'>
-PAST(2, half_life="1h").fit(np.array(3.0), times=NOON) | at least 1 dimension
 StreamingPCA(12, partial_out=[0]).partial_fit(rows[:2]) | n_components=12 must be at most 11
 GROUSE(2).fit(rows).score(rows, sample_weight=np.zeros(600)) | sample_weight must have a positive
 SubspaceMonitor(StreamingPCA(3)).fit(lost); SubspaceMonitor(StreamingPCA(3)).partial_fit(lost) |\
@@ -143,7 +129,6 @@ SubspaceMonitor(StreamingPCA(3)).fit(lost); SubspaceMonitor(StreamingPCA(3)).par
 SubspaceMonitor(StandardScaler()).fit(rows) | StandardScaler has no components_
 SubspaceMonitor(kernel).fit(rows) | has no components_
 SubspaceMonitor.from_subspace(empty(9), 3) | at least one row
-SubspaceMonitor(StreamingPCA(3, partial_out=[0])).fit(rows) | partial_out=None | give the monitor
 SubspaceMonitor.from_estimator(StreamingPCA(2, partial_out=[0]).fit(rows)) | partial_out=None
 CommunicationDisplay.from_estimator(StreamingPCA(2).fit(rows)) | communication_, got StreamingPCA
 plane((0, 3)); plane((0,)); plane((-1, 0)) | components must be two of 0 to 2
@@ -156,7 +141,6 @@ merge_subspaces(summaries(0, mean=[0, -1e155, 0])) | =5, scatter=1 and a mean of
 merge_subspaces(summaries(n_samples=1e300), weights=[1, 1e10]) | subspaces[1] (site 'south'): wei
 merge_subspaces([empty(3), empty(4)._replace(site="south")]) | [1] (site 'south') has 4 feat
 merge_subspaces([empty(3), empty(3, centered=False)._replace(site="a")]) | all not centred | 'a'
-merge_subspaces([empty(3), 5]) | got int as subspaces[1]
 FederatedScaler.from_subspaces(flat, mechanism=ScalerNoise(inf, 1e-5)) | mechanism must be None for
 scaled((1.0, 1.0)); scaled((0.0, 1.0)); scaled(3.0); scaled((1.0, inf)) | bounds
 """
@@ -218,22 +202,14 @@ FederatedPCA(2, estimator=StreamingPCA(4, half_life="1h")) | fit(X, clients=CLAS
 SubspaceMonitor(StreamingPCA(4, half_life="1h")) | fit(X) | give a number of rows there.
 SubspaceMonitor(FederatedPCA(2, merge=WITHIN)) | fit(X) | estimator must have a merge with center='all'
 SubspaceMonitor(FederatedPCA(2)) | fit(X, clients="site") | clients must have shape (178,), got 'site'.
-FederatedPCA(2, missing=AvailablePairs(), estimator=StreamingPCA(2)) | fit(SPOTS) | estimator must be
-FederatedPCA(2, missing=AvailablePairs(), tol=0.1) | fit(SPOTS) | tol must be
 OnlineDistributedPCA(2).fit(X).set_params(average="steps") | partial_fit(X) | average='steps' differs from 'shards' | call fit
-OnlineDistributedPCA(2).fit(X).set_params(center=False) | partial_fit(X) | center=False differs from True | call fit
-OnlineDistributedPCA(2).fit(X).set_params(variances="sent") | partial_fit(X) | variances='sent' differs from 'measured' | call fit
 OnlineDistributedPCA(2).fit(X).set_params(weighting="rows") | partial_fit(X) | weighting='rows' differs from 'equal' | call fit
 FederatedPCA(2, estimator=PCA(2)) | fit(X, sample_weight=np.ones(178)) | sample_weight | PCA
 FederatedPCA(2) | fit(SPOTS) | missing=AvailablePairs
 DistributedPCA(2) | fit(SPOTS) | missing=AvailablePairs
-FederatedPCA(2, missing=AvailablePairs(min_rows=0)) | fit(SPOTS) | min_rows
 FederatedPCA(2, missing=AvailablePairs()) | fit(np.ones((5, 300))) | d=300 | at most 256 | DistributedPCA
 FederatedPCA(2, missing=AvailablePairs()) | fit(np.where(SPOTS > 1, np.inf, SPOTS)) | Client 0: | infinity
-FederatedPCA(2, estimator=SubspaceTracker(2)) | fit(HALF, clients=np.arange(40) // 20) | Client 0: column 2 has no entries
 FederatedPCA(2, estimator=SubspaceTracker(2)) | fit(sp.csr_array(HALF), clients=np.arange(40) // 20) | Client 0: column 2 has no entries
-FederatedPCA(2, missing=AvailablePairs()).fit(SPOTS) | refine(SPOTS) | missing=AvailablePairs | refine
-FederatedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
 FederatedPCA(2).fit(FULL).set_params(missing=AvailablePairs()) | partial_fit(FULL) | missing must not change
 DistributedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
 FederatedPCA | from_pairs([PAIRS._replace(site="a")] * 2, 2) | of site 'a'
@@ -252,25 +228,18 @@ FederatedPCA(2, missing=ConditionalFill()) | fit(np.where(SPOTS > 1, np.inf, SPO
 FederatedPCA(2, missing=ConditionalFill()).fit(SPOTS) | remove(0) | remove
 FederatedPCA(2, missing=ConditionalFill()).fit(SPOTS) | refine(SPOTS) | cannot be refined
 StreamingPCA(3, scale=True, center=False) | fit(X) | center
-StreamingPCA(3, scale=True, rank_rule=object()) | fit(X) | rank_rule
 StreamingPCA(3, scale=True) | fit(X * 1e200) | too large
 evaluate_stream | __call__(StreamingPCA(2, partial_out=[0]), X) | scale=False and partial_out
 FederatedPCA(3, scale=True, mechanism=GAUSS) | fit(X) | mechanism must be None
 FederatedPCA(2, scale=True, estimator=PCA(2)) | fit(X) | column_scatter=None
-SubspaceMonitor(StreamingPCA(2, partial_out=[0])) | fit(X) | partial_out=None
 FederatedPCA | from_subspaces([ORIGIN], scale=True) | center=True
-FederatedPCA(2, partial_out=[0], merge=RobustMerge()) | fit(X, clients=CLASS) | merge must be None or SubspaceMerge with partial_out
 FederatedPCA(2, partial_out=[0], merge=ProjectionAverage()) | fit(X, clients=CLASS) | merge must be None or SubspaceMerge with partial_out
-FederatedPCA(3, merge=WITHIN).fit(X) | refine(X) | cannot be refined
 FederatedPCA(3, merge=WITHIN, n_refinements=1) | fit(X) | cannot be refined
 FederatedPCA(3, merge=WITHIN, estimator=StreamingPCA(3, center=False)) | fit(X) | center="site" needs summaries about their means
-SubspaceMerge(center="column") | merge(SITES) | center
 FederatedPCA(3, merge=WITHIN, mechanism=HIDDEN) | fit(X) | trust='sum' hides the sum
 FederatedPCA(2, merge=RobustMerge(), mechanism=HIDDEN) | fit(X) | trust='sum' hides the summaries | Merge() compares
 FederatedPCA(2, merge=RobustMerge(), n_clients=5, n_refinements=1) | fit(WIDE) | merge= | cannot be refined
-FederatedPCA(2, merge=RobustMerge(), n_clients=5).fit(WIDE) | refine(WIDE) | merge= | cannot be refined
 FederatedPCA(0.9, merge=RobustMerge()) | fit(X) | must be an integer with RobustMerge
-FederatedPCA(merge=NoiseAwareMerge()) | fit(X) | must be an integer with NoiseAwareMerge
 RobustMerge(max_bad=2) | merge(SITES, 2) | max_bad=2 must be fewer than half of the sites, of wh
 FederatedPCA(0.9, merge=ProjectionAverage(3), mechanism=GAUSS) | partial_fit(X) | n_components=0.9 must be an integer or None
 FederatedPCA(0.9, merge=SubspaceMerge(truncate=True)) | fit(X) | n_components=0.9 must be an integer or None
@@ -283,17 +252,14 @@ FederatedPCA(3).fit(X) | refine(X, n_rounds=0) | n_rounds must be an integer of 
 FederatedPCA(3).fit(X) | refine(X, sample_weight=np.zeros(178)) | sample_weight must have a pos
 FederatedPCA(2, mechanism=GAUSS, n_refinements=1) | fit(X) | with a mechanism: each round would need noise
 FederatedPCA(3).fit(X).set_params(mechanism=GAUSS) | refine(X) | mechanism must be None to refine
-FederatedPCA(tol=0.0) | fit(X) | 'tol' parameter
 FederatedPCA() | refine(X) | not fitted
 FederatedPCA(3).fit(WIDE) | refine(WIDE[:-1]) | weight of 60, got rows of weight 59
-FederatedPCA(3).fit(WIDE) | refine(WIDE + 1e-3) | whose mean is another
 FederatedPCA(3).fit(WIDE) | refine(WIDE.mean(axis=0) + 1.5 * (WIDE - WIDE.mean(axis=0))) | whose sum of squares is
 FederatedPCA(3).fit(WIDE) | refine(WIDE[:, :-1]) | 299 features
 FederatedPCA(3).fit(WIDE) | refine(np.where(np.arange(300) == 7, np.nan, WIDE)) | Client 0: Input X contains NaN
 StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[0, 13]) | partial_fit(X) | from 0 to 12, got 13
 StreamingPCA(3, scale=True).fit(X).set_params(partial_out=["age"]) | partial_fit(X) | 'age' must be a column; the columns have no names
 StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[1, 1]) | partial_fit(X) | none twice
-StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[]) | partial_fit(X) | at least one column
 StreamingPCA(3, scale=True).fit(X).set_params(partial_out=range(13)) | partial_fit(X) | leave one of 13
 StreamingPCA(3, scale=True).fit(X).set_params(partial_out=[0.5]) | partial_fit(X) | names or positions
 DistributedPCA(3, scale=True).fit(X).set_params(partial_out=False) | partial_fit(X) | names or positions | got False
@@ -302,7 +268,6 @@ FederatedPCA(3, scale=True).fit(X).set_params(partial_out=range(11)) | partial_f
 FederatedPCA(3, scale=True).fit(X).set_params(scale="yes") | partial_fit(X) | scale
 FederatedPCA(0.7, partial_out=2) | fit(WIDE) | n_components=0.7 must be an integer or None
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[:-1], clients=CLASS[:-1]) | Client 2 | weight
-PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X + 1, clients=CLASS) | mean
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X[CLASS != 1], clients=CLASS[CLASS != 1]) | 1
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | refine(X, clients=np.where(CLASS == 1, 7, CLASS)) | 7
 PersonalizedPCA(2, 2).fit(X, clients=CLASS) | inverse_transform(X) | X must have shape (n_samples, 4), got (178, 13)
@@ -312,7 +277,6 @@ FederatedPowerPCA(2, channel=RobustSum(), local_steps=3) | fit(X, clients=CLASS)
 FederatedPowerPCA(2, channel=RobustSum(2)) | fit(X, clients=CLASS) | max_bad=2 must be fewer than half of the 3 clients
 FederatedSubspaceTracker(2, channel=RobustSum()) | fit(X, clients=CLASS) | RobustSum() compares | for FederatedPowerPCA
 VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | fit(X) | RobustSum() compares | for FederatedPowerPCA
-FederatedSubspaceTracker(2) | fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
 FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
@@ -321,7 +285,6 @@ FederatedScaler() | fit(X, sample_weight=np.zeros(178)) | sample_weight must hav
 FederatedScaler().fit(X) | partial_fit(np.where(X > 1600, np.inf, X), clients=CLASS) | Client 0: | infinity
 FederatedScaler().fit(X) | fit(np.where(X > 1600, 1e200, X), clients=list("abc"[c] for c in CLASS)) | 'a': | too large
 FederatedScaler() | fit(sp.csr_array(X)) | Cannot center sparse
-FederatedScaler().fit(X) | inverse_transform(X[:, :4]) | X has 4 features, but FederatedScaler is expecting 13 features
 FederatedScaler(with_mean=False).fit(X) | inverse_transform(sp.csr_array(X[:, :1])) | X has 1 features, but FederatedScaler is expecting 13 features
 """  # noqa: E501
 
@@ -366,9 +329,6 @@ PETRELS(3, half_life=np.timedelta64("NaT", "s")) | fit(X, times=TIMES) | half_li
 SPIRIT(3, half_life=-3) | fit(X) | 'half_life' parameter
 StreamingPCA(3, half_life=3, forgetting_factor=0.5) | fit(X) | forgetting_factor must be | a half_life
 StreamingPCA(3, half_life=3, forgetting="blocks") | fit(X) | forgetting must be 'rows' with
-StreamingPCA(3, half_life="1h") | fit(X) | half_life='1h' needs times, one for each row, got None
-PAST(3, half_life="1h") | partial_fit(X) | half_life='1h' needs times, one for each row, got None
-StreamingPCA(3, half_life="1h") | fit(X, times=TIMES[1:]) | one time per row, shape (200,), got (199,)
 PAST(3, half_life="1h") | partial_fit(X, times=TIMES[:, None]) | one time per row
 StreamingPCA(3, half_life="1h") | fit(X, times=NAT) | times must not be missing, got NaT at row 7
 StreamingPCA(3, half_life="1h") | fit(X, times=np.arange(200.0)) | times must be datetime64 | got float64
@@ -383,33 +343,24 @@ TIMED | partial_fit(X[:1], times=NAT[7:8]) | got NaT at row 0
 TIMED | partial_fit(X[:1], times=TIMES[:2]) | shape (1,), got (2,)
 TIMED | refine(X) | half_life='1h' must be None to refine
 TIMED_PAST | partial_fit(X[:1], times=TIMES[:1]) | not decrease | at row 0
-TIMED_PAST | partial_fit(X[:1]) | needs times
-TIMED_PAST | partial_fit(iter([X]), times=TIMES) | X is an iterable of batches
 StreamingPCA(3).fit(X).set_params(half_life="1h") | partial_fit(X, times=TIMES) | rows seen before came without times
 PAST(3).fit(X).set_params(half_life="1h") | partial_fit(X, times=TIMES) | rows seen before came without times
 SubspaceTracker(3, half_life="1h") | fit(X) | half_life must be a number of rows | count the same
 RobustSubspaceTracker(3, half_life="1h") | partial_fit(X, times=TIMES) | times cannot be given to RobustSubspaceTracker: | half_life must be a number of rows | got half_life='1h'.
 FederatedSubspaceTracker(3, half_life="1h") | fit(X, times=TIMES) | times cannot be given to FederatedSubspaceTracker: | got half_life='1h'.
 StreamingPCA | from_subspace(np.eye(3)) | must be Subspace objects, got ndarray
-StreamingPCA | from_subspace(Subspace.empty(3)) | at least one row
 StreamingPCA | from_subspace(WHOLE, 4) | n_components=4 must be at most
-StreamingPCA | from_subspace(WHOLE, -1) | n_components | -1
 StreamingPCA | from_subspace(WHOLE, center=False) | center=False differs | the mean
 StreamingPCA | from_subspace(WHOLE, n_samples_seen=0) | n_samples_seen | 0
 StreamingPCA | from_subspace(WHOLE, rank_rule="a") | rank_rule
 StreamingPCA | from_subspace(WHOLE, decay=1) | decay
 StreamingPCA.from_subspace(Subspace.from_rows(FRAME), 2) | partial_fit(FRAME[["b", "a", "c"]]) | same order
 OjaPCA(3).fit(X).set_params(n_components=4) | partial_fit(X) | n_components=4 differs from
-OjaPCA(3).fit(X).set_params(batch_size=5) | partial_fit(X) | batch_size=5 differs from
-GROUSE(3).fit(X).set_params(center=False) | partial_fit(X) | center=False differs from
-StreamingPowerMethod(3).fit(X).set_params(block_size=7) | partial_fit(X) | block_size=7 differs from
-FrequentDirections(3).fit(X).set_params(sketch_size=9) | partial_fit(X) | sketch_size=9 differs from
 PAST(3).fit(X).set_params(deflation=True) | partial_fit(X) | deflation=True differs from
 PETRELS(3).fit(X).set_params(init=np.eye(3, 6)) | partial_fit(X) | differs from 'rows' for the rows seen
 FrequentDirections(5, sketch_size=5) | partial_fit(X) | sketch_size=5
 PAST(3, init=np.eye(3, 19)) | partial_fit(X) | init must have shape (3, 6), got (3, 19)
 GROUSE(3, init=np.full((3, 6), np.nan)) | partial_fit(X) | init must be finite
-OjaPCA(3, init="svd") | partial_fit(X) | 'init' parameter
 Unbegun() | fit(np.eye(5)) | Unbegun must write _begin, or _begin_at
 StreamingPCA(3).fit(X) | refine(X + 1e-3, n_rounds=2) | whose mean is another
 StreamingPCA(3).fit(X) | refine(iter([X]), n_rounds=2) | must be 1 where X is an iterator
@@ -440,44 +391,31 @@ OF_SUMMARIES = {
 FEW = "must be an integer from 0 to"
 SUMMARIES = f"""
 Subspace | from_rows(ones((2, 5)), -1) | n_components must | got -1
-S | update(ones((2, 5)), -40) | n_components must | got -40
 S | truncate(-1) | n_components must | got -1
 S | update(ones((2, 6))) | X has 6 features, expected 5
 S | update(np.full((2, 5), nan)) | X contains NaN
-S | update(np.full((2, 5), inf)) | X contains infinity
-S | update(ones((0, 5))) | 0 sample
 S | update(ones(5)) | Expected 2D array
 S | update(ones((2, 5)), forgetting_factor=0) | forgetting_factor | got 0
 S | update(ones((2, 5)), sample_weight=[1, -1]) | sample_weight
-S | update(ones((2, 5)), sample_weight=[1]) | ample_weight
 S | update(ones((2, 5)), sample_weight=[1, nan]) | NaN
 S | decay(-0.5) | weight | got -0.5
 S._replace(n_samples=1e300) | decay(1e10) | weight=10000000000.0 is too large
 Subspace | empty(0) | n_features | got 0
-Subspace | from_estimator(PCA()) | PCA has no components_
 Subspace | from_estimator(object()) | object has no components_
 merge_subspaces | __call__([]) | subspaces must | at least one Subspace, got none
 merge_subspaces | __call__(Subspace.empty(3)) | a sequence of Subspace objects, got one Subspace
 merge_subspaces | __call__([np.eye(3)]) | subspaces must be Subspace objects, got ndarray
-merge_subspaces | __call__(3) | subspaces must be a sequence of Subspace objects, got one int
-merge_subspaces | __call__([S, Subspace.empty(4)]) | subspaces[1] has 4 features | 5
 merge_subspaces | __call__([S, ORIGIN]) | all centred or all not
-merge_subspaces | __call__(TWO, method="svdd") | method must be | 'gram' | got 'svdd'
 merge_subspaces | __call__(TWO, method=["svd"]) | method must be | 'gram' | got ['svd']
-merge_subspaces | __call__(TWO, -1) | n_components must be | got -1
 merge_subspaces | __call__(TWO, 1.5) | n_components must be | got 1.5
-merge_subspaces | __call__(TWO, nan) | n_components must be | got nan
 merge_subspaces | __call__(TWO, "mle") | n_components must be | got 'mle'
 merge_subspaces | __call__(TWO, weights=[1.0]) | weights must | 2 subspaces, got 1
 merge_subspaces | __call__(TWO, weights=[1.0, -1.0]) | weights must be non-negative
 merge_subspaces | __call__(TWO, weights=[1.0, nan]) | weights must be finite
 merge_subspaces | __call__(TWO, weights=1.0) | weights must | 1-D
-merge_subspaces | __call__(TWO, weights=["one", 2]) | weights must be real numbers, got ['one', 2]
 merge_subspaces | __call__(TWO, weights={{"a": 1}}) | weights must be real numbers, got {{'a': 1}}
 SubspaceMerge("svdd") | merge(TWO) | 'method' | must be | 'gram' | Got 'svdd'
-SubspaceMerge(fan_in=2.5) | merge(TWO) | 'fan_in' | must be | Got 2.5
 Subspace | __call__(**FIVE, model=(6, False, (), 0.0)) | model.n_components {FEW} 5, got 6
-Subspace | __call__(**FIVE, model=(-1, False, (), 0.0)) | model.n_components
 Subspace | __call__(**FIVE, model=(nan, False, (), 0.0)) | model.n_components
 Subspace | __call__(**FIVE, model=(4, False, (0, 1), 0.0)) | model.n_components {FEW} 3, got 4
 Subspace | __call__(**FIVE, model=(3, 2, (), 0.0)) | model.scale must be True or False, got 2
