@@ -211,11 +211,46 @@ def test_what_a_subclass_keeps_is_in_numpy_inside_a_fit_and_where_the_last_rows_
     assert_allclose(pca.first_, expected + 1.0)
 
 
+EPS = np.finfo(np.float64).eps
+
+
+@pytest.fixture(params=["strict", "torch", *ON_A_GPU])
+def put_there(request, monkeypatch):
+    if request.param == "torch":
+        as_if_on_a_device(monkeypatch)
+        return torch.asarray
+    return ON_A_GPU.get(request.param, on_strict)
+
+
+def batches(X, *sizes):
+    return np.split(X, np.cumsum(sizes)[:-1]) if sizes else np.array_split(X, 6)
+
+
+def matches(found, X, r, eps=EPS):
+    """Directions, values and mean are those of numpy's SVD of the rows.
+
+    To 1e-12, or what rounding of a scatter matrix does to them: Davis and Kahan.
+    """
+    X = X.astype(np.float64)
+    Z = X - X.mean(axis=0)
+    s, V = np.linalg.svd(Z, full_matrices=False)[1:]
+    rounding = 4 * eps * s[0] ** 2
+    tol = max(1e-12, rounding / (s[r - 1] ** 2 - s[r] ** 2))
+    assert subspace_distance(as_numpy(found.components_), V[:r]) < tol
+    assert_allclose(as_numpy(found.singular_values_), s[:r], rtol=max(1e-12, rounding / s[r] ** 2))
+    tol = max(1e-12, 4 * eps)
+    close(found.mean_, X.mean(axis=0), tol)
+    assert_allclose(found.subspace_.scatter, np.sum(Z**2), rtol=tol)
+    close(found.subspace_.column_scatter, np.sum(Z**2, axis=0), tol)
+
+
+WIDE = power_law(1800, 270)
+
 # ------------------------------------------------------------------------------ sizes
 
 # for which a few passes over all rows pay
 MANY = np.random.default_rng(0).standard_normal((4100, 800)) / np.sqrt(np.arange(1.0, 801))
-# estimator | rows
+# estimator | rows, or batches of them; the first of these are added up
 ROUTES = """
 StreamingPCA(3) | power_law(500, 40)
 StreamingPCA(3) | power_law(500, 40) + 1e6
@@ -233,34 +268,96 @@ StreamingPCA(2) | MANY
 FederatedPCA(3, estimator=PCA(3)) | power_law(90, 12)
 FederatedPCA(3, n_clients=4) | power_law(200, 300)
 """.strip().splitlines()
-# each on one library, and with weights on the other
-PATHS = [(route, False, ("strict", "torch")[i % 2]) for i, route in enumerate(ROUTES)]
+STREAMS = """
+StreamingPCA(10) | batches(WIDE)
+StreamingPCA(10) | batches(WIDE[:1200], 400, 100, 299, 1, 400)
+StreamingPCA(3) | batches(power_law(900, 30))
+StreamingPCA(10) | [part + 1.0 * i for i, part in enumerate(batches(WIDE))]
+StreamingPCA(10) | [*batches(WIDE)[:3], 30 * batches(WIDE)[3]]
+StreamingPCA(10) | batches(WIDE[:1200] + 1e6)
+StreamingPCA(3) | [*batches(WIDE[:400]), WIDE[400:] + 1e6]
+StreamingPCA(3, center=False) | batches(power_law(900, 40))
+StreamingPCA(3, svd_solver="gram") | batches(power_law(900, 40))
+StreamingPCA(3) | batches(power_law(60, 8), *[1] * 60)
+StreamingPCA(3) | batches(power_law(300, 40) * (np.arange(40) != 7) + 0.1)
+StreamingPCA(8) | batches(power_law(300, 12) * 10.0 ** -np.arange(12))
+StreamingPCA(5) | [*batches(power_law(300, 12)), 1e7 * np.outer(np.arange(1, 9), np.ones(12))]
+StreamingPCA(30) | batches(power_law(200, 40)[:, :20] @ np.eye(20, 40))
+StreamingPCA(3) | batches(1e-90 * power_law(300, 12))
+StreamingPCA(3) | batches(1e90 * power_law(300, 12))
+StreamingPCA(2) | batches(np.ones((30, 4)))
+StreamingPCA() | batches(power_law(700, 40), 300, 400)
+StreamingPCA(0.9) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, block_size=400) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, forgetting_factor=0.999) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, half_life=1000) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, forgetting="blocks", forgetting_factor=0.9) | batches(power_law(700, 40))
+StreamingPCA(10, rank_rule=EnergyBounds()) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, oversampling=20) | batches(power_law(700, 40), 300, 400)
+StreamingPCA(10, svd_solver="qr") | batches(power_law(700, 40), 300, 400)
+""".strip().splitlines()
+# each on one library; routes with weights, and the first streams, on the other one as well
+PATHS = [(route, False, ("strict", "torch")[i % 2]) for i, route in enumerate(ROUTES + STREAMS)]
 PATHS += [(route, True, ("torch", "strict")[i % 2]) for i, route in enumerate(ROUTES[:-3])]
+PATHS += [(route, False, ("torch", "strict")[i % 2]) for i, route in enumerate(STREAMS[:5], 15)]
 
 
 def model_and_rows(route):
     code, rows = route.split(" | ")
-    return made(code), eval(rows, {**NAMES, "power_law": power_law, "MANY": MANY})
+    names = {"power_law": power_law, "MANY": MANY, "WIDE": WIDE, "batches": batches}
+    return made(code), eval(rows, {**NAMES, **names})
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Numbers come home in arrays that cannot be written, as JAX's."""
+    in_numpy = arrays.in_numpy
+
+    def held(value):
+        found = in_numpy(value)
+        if found is not value and isinstance(found, np.ndarray):
+            found.flags.writeable = False
+        return found
+
+    monkeypatch.setattr(arrays, "in_numpy", held)
 
 
 @pytest.mark.parametrize(("route", "weighted", "library"), PATHS)
 def test_each_route_on_a_device_leads_where_that_at_home_does(
-    route, weighted, library, monkeypatch
+    route, weighted, library, eigenproblems, read_only, monkeypatch
 ):
     model, X = model_and_rows(route)
-    there, options = on_strict(X), {}
-    if library == "torch":  # its processor in the place of a device
-        there = torch.asarray(X)
+    to_device, options = on_strict, {}
+    if library == "torch":
+        to_device = ON_A_GPU.get("cuda", torch.asarray)
+    if library == "torch" and not ON_A_GPU:  # its processor in the place of a device
         as_if_on_a_device(monkeypatch)
     if weighted:
         weight = np.random.default_rng(0).uniform(0.1, 2.0, len(X))
         weight[5:9] = 0.0
         options["sample_weight"] = weight
-    found, expected = clone(model).fit(there, **options), clone(model).fit(X, **options)
-    size = np.abs(X).max() / np.sqrt(expected.explained_variance_.max())  # rounding of the rows
-    tol = 1e-12 * max(1.0, size)
+    streamed = isinstance(X, list)
+    there = map(to_device, X) if streamed else to_device(X)
+    found = clone(model).fit(there, **options)
+    if route in STREAMS[:5]:  # one eigenproblem, when it is read
+        assert not eigenproblems
+        assert found.n_samples_ == sum(map(len, X))
+        assert len(eigenproblems) == 1
+        matches(found, np.concatenate(X), found.n_components_)
+    expected = clone(model).fit(iter(X) if streamed else X, **options)
+    rows = np.concatenate(X) if streamed else X
+    variance = expected.explained_variance_[expected.explained_variance_ > 0].min(initial=1e300)
+    if not streamed:
+        variance = expected.explained_variance_.max()
+    tol = 1e-12 * max(1.0, np.abs(rows).max() / np.sqrt(variance))  # rounding of the rows
     for name in ("components_", "singular_values_", "mean_"):
         close(getattr(found, name), getattr(expected, name), tol)
+    if route in STREAMS[:5]:  # the other directions are there when they are read
+        values = expected.subspace_.singular_values
+        close(found.subspace_.singular_values, values, 1e-9)
+    if streamed:
+        assert_allclose(found.subspace_.scatter, expected.subspace_.scatter, rtol=tol)
+        return
     close(found.transform(there), expected.transform(X), tol)
     if hasattr(model, "partial_fit") and hasattr(found, "_state"):
         expected.partial_fit(X, **options)
@@ -296,33 +393,7 @@ def test_rows_stay_on_their_device(route, come):
     assert sum(come) <= len(X) * (model.n_components_ + 1)
 
 
-@pytest.mark.parametrize("route", [ROUTES[0], ROUTES[3], ROUTES[5]])
-def test_numbers_that_come_home_may_be_read_only(route, monkeypatch):
-    in_numpy = arrays.in_numpy
-
-    def read_only(value):  # as JAX's
-        found = in_numpy(value)
-        if found is not value and isinstance(found, np.ndarray):
-            found.flags.writeable = False
-        return found
-
-    monkeypatch.setattr(arrays, "in_numpy", read_only)
-    model, X = model_and_rows(route)
-    close(clone(model).fit(on_strict(X)).components_, model.fit(X).components_)
-
-
 # ------------------------------------------------------------------------------ dtypes
-
-
-def test_float32_stays_and_products_are_added_up_in_float64(put):
-    X = (MANY[:, :100].reshape(-1, 20) + 3.0).astype(np.float32)[:9000]
-    found = StreamingPCA(3).fit(put(X))
-    dtypes = {as_numpy(a).dtype for a in (found.components_, found.transform(put(X)))}
-    assert dtypes == {np.dtype(np.float32)}
-    s, V = np.linalg.svd(X - X.mean(axis=0, dtype=float), full_matrices=False)[1:]
-    assert_allclose(as_numpy(found.subspace_.singular_values), s, rtol=1e-6)
-    assert subspace_distance(found.components_, V[:3]) < 1e-6
-    assert_allclose(as_numpy(found.mean_), X.mean(axis=0, dtype=float), atol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [(5,), (5, 7), (40, 30)])
@@ -376,6 +447,9 @@ def test_rows_on_a_device_are_checked_there_and_a_failure_changes_nothing():
         (on_strict(np.full((3, 4), np.nan)), "contains NaN"),
         (torch.full((3, 4), float("nan")), "contains NaN"),
         (on_strict(np.zeros((3, 5))), "X has 5 features, but StreamingPCA is exp"),
+        (map(on_strict, [np.eye(4), np.eye(4), np.full((3, 4), np.nan)]), "contains NaN"),
+        (map(on_strict, [np.eye(4), np.zeros((0, 4))]), "at least one row"),
+        (map(on_strict, [np.eye(4), np.zeros((3, 5))]), "5 features"),
     ]:
         with pytest.raises(ValueError, match=words):
             pca.partial_fit(wrong)
@@ -396,13 +470,6 @@ def test_other_estimators_say_what_to_call_and_who_takes_arrays(code, put):
     assert [name for name in listed if name not in str(error.value)] == []
     assert len(listed) == 7
     assert all(get_tags(made(code)).array_api_support for code in ESTIMATORS)
-
-
-def test_rows_on_a_device_come_home_for_code_that_knows_numpy_alone():
-    X = on_strict(ROWS)
-    rows = arrays.namespace_of(X).rows(X)
-    assert_array_equal(rows - ROWS.mean(axis=0), ROWS - ROWS.mean(axis=0))
-    assert_array_equal(rows[OWNERS == 1] @ np.eye(12), ROWS[OWNERS == 1])
 
 
 def test_what_only_looks_like_an_array_is_read_by_numpy():
@@ -444,100 +511,6 @@ def test_without_dispatch_numpy_reads_what_it_can_and_nothing_asks_for_a_setting
 
 
 # ------------------------------------------------------------------------------ streams of batches
-
-EPS = np.finfo(np.float64).eps
-
-
-@pytest.fixture(params=["strict", "torch", *ON_A_GPU])
-def put_there(request, monkeypatch):
-    if request.param == "torch":
-        as_if_on_a_device(monkeypatch)
-        return torch.asarray
-    return ON_A_GPU.get(request.param, on_strict)
-
-
-def batches(X, *sizes):
-    return np.split(X, np.cumsum(sizes)[:-1]) if sizes else np.array_split(X, 6)
-
-
-def matches(found, X, r, eps=EPS):
-    """Directions, values and mean are those of numpy's SVD of the rows.
-
-    To 1e-12, or what rounding of a scatter matrix does to them: Davis and Kahan.
-    """
-    X = X.astype(np.float64)
-    Z = X - X.mean(axis=0)
-    s, V = np.linalg.svd(Z, full_matrices=False)[1:]
-    rounding = 4 * eps * s[0] ** 2
-    tol = max(1e-12, rounding / (s[r - 1] ** 2 - s[r] ** 2))
-    assert subspace_distance(as_numpy(found.components_), V[:r]) < tol
-    assert_allclose(as_numpy(found.singular_values_), s[:r], rtol=max(1e-12, rounding / s[r] ** 2))
-    tol = max(1e-12, 4 * eps)
-    close(found.mean_, X.mean(axis=0), tol)
-    assert_allclose(found.subspace_.scatter, np.sum(Z**2), rtol=tol)
-    close(found.subspace_.column_scatter, np.sum(Z**2, axis=0), tol)
-
-
-WIDE = power_law(1800, 270)
-# estimator | batches; the first of which are added up
-STREAMS = """
-StreamingPCA(10) | batches(WIDE)
-StreamingPCA(10) | batches(WIDE[:1200], 400, 100, 299, 1, 400)
-StreamingPCA(3) | batches(power_law(900, 30))
-StreamingPCA(10) | [part + 1.0 * i for i, part in enumerate(batches(WIDE))]
-StreamingPCA(10) | [*batches(WIDE)[:3], 30 * batches(WIDE)[3]]
-StreamingPCA(10) | batches(WIDE[:1200] + 1e6)
-StreamingPCA(3) | [*batches(WIDE[:400]), WIDE[400:] + 1e6]
-StreamingPCA(3, center=False) | batches(power_law(900, 40))
-StreamingPCA(3, svd_solver="gram") | batches(power_law(900, 40))
-StreamingPCA(3) | batches(power_law(60, 8), *[1] * 60)
-StreamingPCA(3) | batches(power_law(300, 40) * (np.arange(40) != 7) + 0.1)
-StreamingPCA(8) | batches(power_law(300, 12) * 10.0 ** -np.arange(12))
-StreamingPCA(5) | [*batches(power_law(300, 12)), 1e7 * np.outer(np.arange(1, 9), np.ones(12))]
-StreamingPCA(30) | batches(power_law(200, 40)[:, :20] @ np.eye(20, 40))
-StreamingPCA(3) | batches(1e-90 * power_law(300, 12))
-StreamingPCA(3) | batches(1e90 * power_law(300, 12))
-StreamingPCA(2) | batches(np.ones((30, 4)))
-StreamingPCA() | batches(power_law(700, 40), 300, 400)
-StreamingPCA(0.9) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, block_size=400) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, forgetting_factor=0.999) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, half_life=1000) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, forgetting="blocks", forgetting_factor=0.9) | batches(power_law(700, 40))
-StreamingPCA(10, rank_rule=EnergyBounds()) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, oversampling=20) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, svd_solver="qr") | batches(power_law(700, 40), 300, 400)
-""".strip().splitlines()
-
-
-# the first on each library, others in turn
-TURNS = [(route, i % 2) for i, route in enumerate(STREAMS)]
-TURNS += [(route, (i + 1) % 2) for i, route in enumerate(STREAMS[:5])]
-
-
-@pytest.mark.parametrize(("route", "on_torch"), TURNS)
-def test_a_stream_leads_where_that_at_home_does(route, on_torch, eigenproblems, monkeypatch):
-    code, parts = route.split(" | ")
-    put_there = ON_A_GPU.get("cuda", torch.asarray) if on_torch else on_strict
-    if on_torch and not ON_A_GPU:
-        as_if_on_a_device(monkeypatch)
-    parts = eval(parts, {**NAMES, "power_law": power_law, "batches": batches, "WIDE": WIDE})
-    found, added_up = made(code).fit(map(put_there, parts)), route in STREAMS[:5]
-    if added_up:  # one eigenproblem, when it is read
-        assert not eigenproblems
-        assert found.n_samples_ == sum(map(len, parts))
-        assert len(eigenproblems) == 1
-        matches(found, np.concatenate(parts), found.n_components_)
-    expected = made(code).fit(iter(parts))
-    if added_up:  # the other directions are there when they are read
-        values = expected.subspace_.singular_values
-        close(found.subspace_.singular_values, values, 1e-9)
-    variance = expected.explained_variance_[expected.explained_variance_ > 0].min(initial=1e300)
-    size = np.abs(np.concatenate(parts)).max() / np.sqrt(variance)  # rounding of the rows
-    for name in ("components_", "singular_values_", "mean_"):
-        close(getattr(found, name), getattr(expected, name), 1e-12 * max(1.0, size))
-    scatter_of = [model.subspace_.scatter for model in (found, expected)]
-    assert_allclose(*scatter_of, rtol=1e-12 * max(1.0, size))
 
 
 @pytest.mark.parametrize(
@@ -586,22 +559,6 @@ def test_a_stream_goes_on_from_what_was_before_and_others_from_it(put_there):
         close(past.mean_, expected.mean_)
         close(past.singular_values_, expected.singular_values_)
         assert past.n_samples_ == expected.n_samples_
-
-
-def test_what_fails_late_in_a_stream_leaves_everything_as_it_was(put_there):
-    X = power_law(300, 12)
-    pca = StreamingPCA(3).fit(put_there(X))
-    before = dict(vars(pca))
-    broken = X.copy()
-    broken[7, 2] = np.nan
-    for wrong, words in [
-        (broken, "contains NaN"),
-        (X[:0], "at least one row"),
-        (X[:, 1:], "11 feat"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            pca.partial_fit(map(put_there, [X, X, wrong]))
-        assert all(vars(pca)[name] is value for name, value in before.items())
 
 
 @pytest.mark.parametrize("on_host", [True, False])

@@ -366,36 +366,6 @@ def test_secure_sums_cost_what_the_page_says():
 # ------------------------------------------------------------------------------ parts of scenarios
 
 
-@pytest.mark.parametrize("halved", [True, False])
-def test_sketches_in_so_many_rows_keep_the_bound_of_frequent_directions(halved):
-    X = fedpca_sklearn.make_power_law(300, 30, alpha=0.5, random_state=0)
-    sketch = scenario("_sketch").numpy_frequent_directions(X, 12, halved=halved)
-    assert sketch.shape == (12, 30)
-    missing = np.linalg.eigvalsh(X.T @ X - sketch.T @ sketch)
-    squares = np.linalg.svd(X, compute_uv=False) ** 2
-    lowered = 6 if halved else 12  # directions that each lowering takes from, Ghashami et al.
-    bound = min(squares[k:].sum() / (lowered - k) for k in range(lowered))
-    assert -1e-9 * squares[0] <= missing[0]
-    assert 0.1 * bound < missing[-1] <= bound
-
-
-def test_synthetic_columns_are_the_densities_of_section_4_2_1():
-    density = scenario("vertical_synthetic").density
-    n, m = 4000, 3
-    single = density("single", m, n, np.random.default_rng(0))
-    peak = 1 / math.sqrt(2 * math.pi)
-    assert math.exp(-4.5) * peak <= single.min() < single.max() <= peak
-    # the mean of the density at points uniform in six deviations, and of its square
-    mean = math.erf(3 / math.sqrt(2)) / 6
-    square = math.erf(3) / (12 * math.sqrt(math.pi))
-    margin = 4 * math.sqrt((square - mean**2) / (n * m))  # four standard deviations
-    assert abs(single.mean() - mean) < margin
-    mixture = density("mixture", m, n, np.random.default_rng(0))
-    deviations = peak / mixture.max(axis=0)
-    assert_allclose(deviations, np.round(deviations), rtol=1e-3)
-    assert set(np.round(deviations)) <= {1, 2, 3}
-
-
 def test_no_private_vector_with_a_number_a_row_is_near_the_exact_one():
     """Randomised response is private for each row; nothing private is above the bound."""
     module, rng = scenario("vertical_privacy"), np.random.default_rng(0)

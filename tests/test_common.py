@@ -48,6 +48,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
     # and more directions than three components, of which RobustSubspaceTracker warns
     pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.ConvergenceWarning"),
 ]
 
 # their default suits rows of any number of features
@@ -285,6 +286,16 @@ RobustSubspaceTracker(3, init="svd", batch_size=60) | order
 FederatedSubspaceTracker(3, n_rounds=2, random_state=0) | order
 """  # noqa: E501
 CASES = {line.split(" | ")[0]: line.partition(" | ")[2] for line in CASES.strip().splitlines()}
+# Those that take all rows at once.
+BY_FIT = """
+FederatedPowerPCA(3, random_state=0)
+FederatedPowerPCA(3, n_rounds=2000, tol=1e-10, acceleration=None, random_state=0)
+FederatedHeteroscedasticPCA(3, n_rounds=20, tol=0.0, random_state=0)
+AlternatingProjections(3, center=True)
+VerticalFederatedPCA(3, feature_groups=4, random_state=0)
+VerticalFederatedPCA(3, feature_groups=4, method="merge")
+VerticalFederatedPCA(3, feature_groups=4, method="power", random_state=0)
+""".strip().splitlines()
 STRATEGIES = """
 ContributionBounds()
 EnergyBounds(0.5, hold_off=2)
@@ -301,6 +312,7 @@ Star()
 Graph([[0, 1], [1, 0]])
 """.strip().splitlines()
 every_case = pytest.mark.parametrize("code", CASES)
+every_estimator = pytest.mark.parametrize("code", [*CASES, *BY_FIT])
 
 
 def every_case_but(word):
@@ -324,6 +336,11 @@ def rows(n=200, d=12, seed=0, rank=4, dtype=np.float64):
 def fitted(code):
     """A model of `rows`, for those who do not change it."""
     return made(code).fit(rows())
+
+
+def go_on(model, X):
+    """A model after more rows, or after these alone where it takes all at once."""
+    return getattr(model, "partial_fit", model.fit)(X)
 
 
 def assert_same_model(a, b, tol=1e-9):
@@ -378,7 +395,7 @@ def test_the_order_of_rows_does_not_matter(code):
     assert_same_model(made(code).fit(shuffled), fitted(code))
 
 
-@every_case
+@every_estimator
 def test_units_do_not_matter(code):
     for power in (-400, 230):  # fourth powers of larger ones overflow
         model = made(code).fit(np.ldexp(rows(), power))
@@ -399,7 +416,7 @@ def test_rounding_decides_nothing(code):
         assert_allclose(found / unit, want, rtol=1e-9)
 
 
-@every_case
+@every_estimator
 def test_a_refit_equals_a_fit(code):
     model = made(code).fit(rows(50, 7, seed=1)).fit(rows())
     assert_same_model(model, fitted(code), tol=1e-12)
@@ -438,13 +455,13 @@ def test_scikit_learns_pca_of_it_maps_rows_alike(code):
     assert model.components_.any()
 
 
-@every_case
+@every_estimator
 def test_dtype_is_kept(code):
     X = rows(dtype=np.float32)
     model, exact = made(code), made(code)
     for pca, given in ((model, X), (exact, X.astype(float))):
         assert pca.fit_transform(given).dtype == given.dtype
-        pca.partial_fit(given[:20])
+        go_on(pca, given[:20])
         for name in ("components_", "mean_", "singular_values_", "explained_variance_ratio_"):
             assert getattr(pca, name).dtype == given.dtype
         assert pca.inverse_transform(pca.transform(given)).dtype == given.dtype
@@ -470,7 +487,7 @@ def test_sparse_equals_dense(code):
             assert_allclose(dense.score(sp.csr_array(X)), dense.score(X), rtol=1e-9)
 
 
-@every_case
+@every_estimator
 def test_pandas_goes_in_and_comes_out(code):
     X = pd.DataFrame(rows(), columns=[f"sensor {i}" for i in range(12)])
     X.index = X.index + 1000
@@ -489,30 +506,31 @@ def test_pandas_goes_in_and_comes_out(code):
         model.transform(X.iloc[:, ::-1])
 
 
-@every_case
+@every_estimator
 def test_a_copy_on_disk_goes_on_where_the_stream_was_and_a_clone_shares_nothing(code, tmp_path):
     X = rows()
-    model = pickle.loads(pickle.dumps(made(code))).partial_fit(X[:80])
+    model = go_on(pickle.loads(pickle.dumps(made(code))), X[:80])
     joblib.dump(model, tmp_path / "model")
     copies = pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model")
     before, twin = joblib.hash(vars(model)), clone(model)
     assert not [name for name in vars(twin) if name.endswith("_")]
     assert twin.get_params(deep=False).keys() == model.get_params(deep=False).keys()
-    twin.fit(rows(seed=1)).partial_fit(rows(seed=2))
+    go_on(twin.fit(rows(seed=1)), rows(seed=2))
     for copy in copies:
         assert_array_equal(copy.transform(X), model.transform(X))
-        copy.partial_fit(X[80:])
+        go_on(copy, X[80:])
     assert joblib.hash(vars(model)) == before
-    model.partial_fit(X[80:])
+    go_on(model, X[80:])
     for copy in copies:
         assert_same_model(copy, model, tol=1e-12)
 
 
-@every_case
+@every_estimator
 def test_rows_are_neither_written_nor_kept(code):
     X = rows()
-    for data in (X.copy(), sp.csr_array(X)):
-        model = made(code).fit(data).partial_fit(data[:40])
+    sparse = [sp.csr_array(X)] * made(code).__sklearn_tags__().input_tags.sparse
+    for data in (X.copy(), *sparse):
+        model = go_on(made(code).fit(data), data[:40])
         model.transform(data)
         model.score(data)
         values = [data.data, data.indices, data.indptr] if sp.issparse(data) else [data]
@@ -550,23 +568,25 @@ def wrong_calls(model):
         yield X, {"sample_weight": -np.ones(40)}, "sample_weight"
 
 
-@every_case
+@every_estimator
 def test_a_failed_call_leaves_no_trace(code):
     model, new = made(code).fit(rows()), made(code)
-    expected = made(code).fit(rows()).partial_fit(rows(40, seed=2))
+    expected = go_on(made(code).fit(rows()), rows(40, seed=2))
     calls = [
         (m, method, *call)
         for call in wrong_calls(new)
         for m in (model, new)
         for method in ("fit", "partial_fit")
+        if hasattr(m, method)
     ]
-    calls.append((model, "partial_fit", rows(40)[:, :-1], {}, "features"))
+    if hasattr(model, "partial_fit"):
+        calls.append((model, "partial_fit", rows(40)[:, :-1], {}, "features"))
     for of, method, X, options, words in calls:
         before = joblib.hash(vars(of))
         with pytest.raises(ValueError, match=words):
             getattr(of, method)(X, **options)
         assert joblib.hash(vars(of)) == before
-    assert_same_model(model.partial_fit(rows(40, seed=2)), expected, tol=1e-12)
+    assert_same_model(go_on(model, rows(40, seed=2)), expected, tol=1e-12)
 
 
 def size_of(model):

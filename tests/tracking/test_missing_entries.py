@@ -83,18 +83,6 @@ def test_the_noise_is_that_of_observed_entries(code, share):
 # ------------------------------------------------------------------------------ coordinates
 
 
-@pytest.mark.parametrize("loading", [1.0, 1e-2, 1e-4, 1e-6])
-def test_coordinates_are_taken_for_undetermined_below_a_share_of_1e_10(loading):
-    V = np.array([[1.0, 0.0, 0.0], [0.0, loading, np.sqrt(1 - loading**2)]])
-    C, gain, _ = coordinates(np.array([[2.0, 3 * loading, nan]]), V)
-    if loading**2 > 1e-10:  # which is 1 less what is missing, hence rounded to EPS
-        assert_allclose(gain, loading**-2, rtol=4 * EPS / loading**2)
-        assert_allclose(C, [[2.0, 3.0]], rtol=4 * EPS / loading**2)
-    else:
-        assert_array_equal(gain, inf)
-        assert_allclose(C, [[2.0, 0.0]], atol=1e-15)
-
-
 def test_a_ridge_gives_conditional_means_and_the_trace_of_the_fit():
     V, (variances, noise) = random_basis(np.random.default_rng(0), 3, 12), ([5.0, 2.0, 0.7], 0.4)
     S = (V.T * (np.array(variances) - noise)) @ V + noise * np.eye(12)
@@ -179,17 +167,6 @@ def test_the_score_is_that_of_predicting_hidden_entries(code, share, n):
     assert_allclose(found, naive_score(model, X, weight), rtol=1e-8, atol=1e-8)
     assert_allclose(model.score(X, sample_weight=np.full(n, 7.0)), model.score(X), rtol=1e-12)
     assert model.score(X) == model.score(X)
-
-
-@pytest.mark.filterwarnings("ignore:the subspace of the rows has changed")
-@each
-def test_the_score_is_zero_for_the_mean_and_an_offset_is_no_credit(code):
-    model = made(code).set_params(center=True).fit(planted(300, 60))
-    assert model.score(np.tile(model.mean_, (5, 1))) == model.score(np.full((5, 60), nan)) == 0
-    X, model = with_holes(planted(300), 0.1), model.set_params(n_components=1)
-    near, far = (model.fit(X + offset).score(X + offset) for offset in (0.0, 1000.0))
-    assert_allclose(near, far, rtol=1e-6)
-    assert model.set_params(center=False).fit(X + 1000.0).score(X + 1000.0) < near + 0.01
 
 
 # ------------------------------------------------------------------------------ likelihood

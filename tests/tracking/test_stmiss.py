@@ -11,22 +11,18 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-import joblib
 import numpy as np
 import pytest
 import tracker_helpers
 from golden_cases import made
 from helpers import PAPER, leading, peak_bytes, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 
 from fedpca_sklearn import (
     ChangeDetection,
-    FederatedSubspaceTracker,
     SubspaceTracker,
     make_subspace_stream,
 )
-from fedpca_sklearn.communication import CommunicationLog
 from fedpca_sklearn.tracking._stmiss import fill
 
 nan, inf = np.nan, np.inf
@@ -405,42 +401,6 @@ def test_one_subspace_is_stored_for_each_full_batch_and_shared_with_nobody():
 
 
 # ------------------------------------------------------------------------------ steps and blocks
-
-
-STEPS = """
-SubspaceTracker(3, detect_changes=True, forgetting_factor=0.99, n_iter=2, fill="subspace")
-RobustSubspaceTracker(3, detect_changes=True, store_subspaces=True)
-FederatedSubspaceTracker(3, n_clients=3, random_state=0, store_subspaces=True)
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("code", STEPS)
-def test_a_step_depends_on_its_arguments_alone(code, monkeypatch):
-    tracker = made(code)
-    kind, steps, absorb = type(tracker), [], type(tracker)._next_state
-
-    def recorded(self, state, Y):
-        given, before = joblib.hash((state, Y)), joblib.hash(shown(self))
-        after = absorb(self, state, Y)
-        assert joblib.hash((state, Y)) == given
-        assert joblib.hash(shown(self)) == before
-        steps.append((state, Y, after))
-        return after
-
-    def shown(model):
-        beside = ("communication_",)  # a log
-        return {name: value for name, value in vars(model).items() if name not in beside}
-
-    X = make_subspace_stream(330, 30, 3, outliers=0.02, random_state=0).X
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "_next_state", recorded)
-        tracker.fit(X[:200]).partial_fit(X[200:])
-    assert len(steps) > 5
-    for state, Y, after in steps:
-        stranger = clone(tracker)  # which never saw the stream
-        if kind is FederatedSubspaceTracker:
-            stranger.communication_ = CommunicationLog()  # a place to count messages
-        assert joblib.hash(stranger._next_state(state, Y)) == joblib.hash(after)
 
 
 def test_memory_is_that_of_a_few_batches_and_bases():

@@ -27,7 +27,6 @@ from test_vertical_pca import holds_a_column
 
 from fedpca_sklearn import (
     Complete,
-    Graph,
     PerfectChannel,
     PowerRounds,
     Ring,
@@ -170,23 +169,6 @@ def test_rows_of_any_scale(scale, update):
     plain, scaled = vertical(X, 2, **options), vertical(scale * X, 2, **options)
     assert_allclose(scaled.eigenvalues_ / scale**2, plain.eigenvalues_, rtol=1e-9)
     assert_allclose(scaled.transform(scale * X) / scale, plain.transform(X), rtol=1e-6, atol=1e-9)
-
-
-# ------------------------------------------------------------------------------ without a server
-
-
-TOPOLOGIES = [Complete(), "ring", Star(), Graph(np.eye(4, k=1) + np.eye(4, k=-1))]
-
-
-@pytest.mark.parametrize("topology", TOPOLOGIES, ids=["complete", "ring", "star", "path"])
-@every_projection
-def test_neighbours_find_what_a_server_finds(topology, projection):
-    """Of `VFedPCA` by the paper's algorithm, in test_vertical_kernel_pca.py."""
-    options = {"feature_groups": 4, "projection": projection}
-    server, model = vertical(**options), vertical(**options, topology=topology)
-    assert server.disagreement_ == 0
-    assert model.disagreement_ < 1e-7
-    assert_is_kernel_pca(model, server)
 
 
 # -------------------------------------------------------------------------------- what travels
@@ -587,14 +569,6 @@ def test_updates_of_columns_far_from_zero_lose_no_digits(kernel, aggregation):
     X = np.rint(5 * rows(50, 3))  # as exact with 2^40 more
     here, there = (VerticalFederatedKernelPCA(2, **options).fit(Y) for Y in (X, X + 2.0**40))
     assert_allclose(there.eigenvalues_, here.eigenvalues_, rtol=1e-9)
-
-
-def test_a_matrix_that_is_negative_along_the_common_vector_stays_so():
-    """Eq. 14 as M u u^T M / u^T M u."""
-    F, u = rows(30, 4), start_of(30)
-    M = -F @ F.T
-    times, _ = Columns("a", F.shape[1], F.T, sign=-1.0).updated(u).product()
-    assert_allclose(times(F[:, 0]), M @ u * (u @ M @ F[:, 0]) / (u @ M @ u))
 
 
 # ----------------------------------------------------------------------------------- properties
