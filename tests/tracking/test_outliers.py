@@ -143,41 +143,18 @@ def test_the_optimum_is_that_of_linear_or_quadratic_programming(xi):
     assert min(few) > 1e-6  # too few iterations show in the gap
 
 
-def test_each_row_is_recovered_as_if_it_were_alone_whatever_its_xi_and_unit():
+def test_neither_the_order_of_rows_nor_their_unit_matters():
     X, V = spiked_rows(2, 8)
-    exact, order = {"tol": 1e-8, "max_iter": 50_000}, np.random.default_rng(0).permutation(8)
+    order = np.random.default_rng(0).permutation(8)
     for xi in (np.zeros(8), np.linspace(0, 2, 8)):
         sparse, gap = projected_sparse_recovery(X, V, xi)
         turned = projected_sparse_recovery(X[order], V, xi[order])[0]
         assert_allclose(turned, sparse[order], rtol=1e-9, atol=1e-10)
-        together = projected_sparse_recovery(X, V, xi, **exact)[0]
-        for x, one, s in zip(X, xi, together, strict=True):
-            alone = projected_sparse_recovery(x[None], V, one, **exact)[0][0]
-            assert_allclose(np.abs(s).sum(), np.abs(alone).sum(), rtol=3e-8, atol=1e-12)
         for scale in (2.0**40, 2.0**-300, 1e6, 1e100, 1e-100):
             scaled, scaled_gap = projected_sparse_recovery(scale * X, V, scale * xi)
             tol = 1e-9 if np.log2(scale) % 1 else 1e-13
             assert_allclose(scaled / scale, sparse, rtol=tol, atol=tol)
             assert_allclose(scaled_gap, gap, atol=1e-9)
-
-
-def test_what_the_basis_explains_has_no_outliers_and_without_one_everything_is_sparse():
-    X, V = spiked_rows(5, 10)
-    span = constant_stream(30, 40, 5, 0.0, missing=0.3)
-    assert_allclose(projected_sparse_recovery(span.X, span.V)[0], 0, atol=1e-12)
-    xi = 1.0001 * np.linalg.norm(unexplained(X, V), axis=1)
-    for sparse in (
-        *projected_sparse_recovery(X, V, xi),
-        projected_sparse_recovery(X, np.eye(12))[0],
-    ):
-        assert_array_equal(sparse, 0)
-    sparse, gap = projected_sparse_recovery(X, np.empty((0, 12)))
-    assert_allclose(sparse, np.nan_to_num(X), atol=1e-9)
-    X[0], X[1, 1:], X[2, 3:], X[3] = nan, nan, nan, 0  # no more entries than components
-    sparse, gap = projected_sparse_recovery(X, V)
-    assert_allclose(sparse[:4], 0, atol=1e-9)
-    assert np.isfinite(gap).all()
-    assert sparse[4:].any(axis=1).all()
 
 
 WRONG = [
@@ -271,20 +248,6 @@ def test_without_outliers_or_with_a_large_threshold_it_is_an_svd(noise, center):
     assert_array_equal(model.sparse_, 0)
     assert subspace_distance(model.components_, V[:5]) < 1e-10
     assert_allclose(model.error_, np.sqrt(np.sum(s[5:] ** 2) / np.sum(s**2)), atol=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1e-100, 1e-6, 1e100, np.float32(1)])
-def test_separation_is_in_units_of_the_rows(scale):
-    counts = np.random.default_rng(0).poisson(1.0, (300, 60)) * 1.0
-    for X, k in ((constant_stream(150, 300, 5, 0.1).X, 5), (counts, 4)):
-        X = X.astype(np.float32).astype(float)
-        model = AlternatingProjections(k).fit(X)
-        scaled = AlternatingProjections(k).fit((scale * X).astype(type(scale)))
-        tol = 1e-9 if scale != 1 else 1e-5  # single precision is that in double, rounded
-        assert_allclose(scaled.low_rank_ / scale, model.low_rank_, rtol=tol, atol=tol)
-        assert_allclose(scaled.sparse_ / scale, model.sparse_, rtol=tol, atol=tol)
-        assert scaled.n_iter_ == model.n_iter_
-        assert scaled.low_rank_.dtype == scaled.components_.dtype == np.dtype(type(scale))
 
 
 @pytest.mark.parametrize("center", [False, True])
@@ -382,25 +345,6 @@ def test_rows_with_zeros_are_nearly_as_by_pca_of_clean_ones(kind, center, hit):
         assert np.mean(model.decompose(X)[1] != 0) < 0.02
         sparse = AlternatingProjections(k, center=center).fit(sp.csr_matrix(X))
         assert_array_equal(sparse.low_rank_, model.low_rank_)
-
-
-@pytest.mark.parametrize("where", ["columns", "rows", "both"])
-@pytest.mark.parametrize("many", [0.5, 5.0])
-def test_zeros_beside_the_data_change_nothing(where, many):
-    X = noisy(600) + spikes((600, 40), 0.05)
-    n, d = (
-        int(many * m) * (where in (name, "both")) for name, m in (("rows", 600), ("columns", 40))
-    )
-    alone, model = (
-        AlternatingProjections(3, threshold_scale=0.03).fit(rows)
-        for rows in (X, np.pad(X, [(0, n), (0, d)]))
-    )
-    assert_allclose(model.low_rank_, np.pad(alone.low_rank_, [(0, n), (0, d)]), atol=1e-10)
-    assert_array_equal(model.sparse_ != 0, np.pad(alone.sparse_ != 0, [(0, n), (0, d)]))
-    assert model.n_iter_ == alone.n_iter_
-    more = noisy(600)[:50] + spikes((50, 40), 0.05, seed=2)
-    found = model.decompose(np.pad(more, [(0, 0), (0, d)]))[1]
-    assert_array_equal(found[:, :40] != 0, alone.decompose(more)[1] != 0)
 
 
 def test_constant_columns_are_as_columns_of_zeros_and_missing_entries_are_not():

@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import examples, seeds
 from sklearn.base import clone
 from sklearn.datasets import load_wine
-from sklearn.decomposition import PCA, KernelPCA
+from sklearn.decomposition import KernelPCA
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.preprocessing import scale
 from test_vertical_pca import holds_a_column
@@ -208,15 +208,6 @@ def test_exact_server_sees_only_the_sum(kernel, monkeypatch):
         assert_allclose(np.sum(messages, axis=0), squares, atol=1e-10)
     for array in arrays_in(vars(pca)):
         assert not any(np.array_equal(array, message) for message in messages)
-
-
-def test_features_of_a_linear_kernel_are_those_of_pca_and_nothing_is_left_of_them():
-    linear = vertical(kernel="linear", projection="features", feature_groups=4)
-    assert_equal_up_to_signs(linear.components_.T, PCA(3).fit(TRAIN).components_.T)
-    assert_equal_up_to_signs(linear.transform(NEW), PCA(3).fit(TRAIN).transform(NEW))
-    linear.set_params(projection="samples").fit(TRAIN)
-    assert not hasattr(linear, "components_")
-    assert not hasattr(linear, "mean_")
 
 
 # ------------------------------------------------------------------------------- edge inputs

@@ -27,7 +27,6 @@ from fedpca_sklearn import (
     VerticalMethod,
     VFedPCA,
 )
-from fedpca_sklearn.vertical import _vfedpca
 
 every_method = pytest.mark.parametrize("method", ["vfedpca", "merge", "power"])
 
@@ -285,16 +284,3 @@ def test_variances_of_inexact_results_are_those_along_the_components(name):
     model = vertical(feature_groups=4, **INEXACT[name]).fit(X)
     assert sine(model.components_, leading(X, 3).components_) > 1e-3
     assert_valid(model, X)
-
-
-@pytest.mark.parametrize("weighting", ["projection", "equal", "eigenvalue"])
-def test_more_clients_than_rows_cost_no_gram_matrix_of_clients(weighting, monkeypatch):
-    sizes, eigh = [], np.linalg.eigh
-    monkeypatch.setattr(np.linalg, "eigh", lambda G: sizes.append(len(G)) or eigh(G))
-    X = np.random.default_rng(0).standard_normal((8, 40)) * np.arange(8, 0, -1)[:, None]
-    method = VFedPCA(n_rounds=3, weighting=weighting)
-    VerticalFederatedPCA(feature_groups=40, method=method, random_state=0).fit(X)
-    assert max(sizes) == 8
-    for rows in (X, X.T):
-        found, u = _vfedpca._leading_left(rows), np.linalg.svd(rows)[0][:, 0]
-        assert abs(found @ u) == pytest.approx(np.linalg.norm(found), rel=1e-12)
