@@ -252,10 +252,8 @@ WIDE = power_law(1800, 270)
 MANY = np.random.default_rng(0).standard_normal((4100, 800)) / np.sqrt(np.arange(1.0, 801))
 # estimator | rows, or batches of them; the first of these are added up
 ROUTES = """
-StreamingPCA(3) | power_law(500, 40)
 StreamingPCA(3) | power_law(500, 40) + 1e6
 StreamingPCA(3) | power_law(500, 40) * (np.arange(40) != 7) + 3.0
-StreamingPCA(3, block_size=50) | power_law(180, 300)
 StreamingPCA(3, block_size=50, center=False) | power_law(180, 300)
 StreamingPCA(3, svd_solver="qr") | power_law(90, 40)
 StreamingPCA(3, svd_solver="qr") | power_law(60, 300)
@@ -277,19 +275,15 @@ StreamingPCA(10) | [*batches(WIDE)[:3], 30 * batches(WIDE)[3]]
 StreamingPCA(10) | batches(WIDE[:1200] + 1e6)
 StreamingPCA(3) | [*batches(WIDE[:400]), WIDE[400:] + 1e6]
 StreamingPCA(3, center=False) | batches(power_law(900, 40))
-StreamingPCA(3, svd_solver="gram") | batches(power_law(900, 40))
 StreamingPCA(3) | batches(power_law(60, 8), *[1] * 60)
 StreamingPCA(3) | batches(power_law(300, 40) * (np.arange(40) != 7) + 0.1)
 StreamingPCA(8) | batches(power_law(300, 12) * 10.0 ** -np.arange(12))
 StreamingPCA(5) | [*batches(power_law(300, 12)), 1e7 * np.outer(np.arange(1, 9), np.ones(12))]
 StreamingPCA(30) | batches(power_law(200, 40)[:, :20] @ np.eye(20, 40))
-StreamingPCA(3) | batches(1e-90 * power_law(300, 12))
 StreamingPCA(3) | batches(1e90 * power_law(300, 12))
 StreamingPCA(2) | batches(np.ones((30, 4)))
 StreamingPCA() | batches(power_law(700, 40), 300, 400)
 StreamingPCA(0.9) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, block_size=400) | batches(power_law(700, 40), 300, 400)
-StreamingPCA(10, forgetting_factor=0.999) | batches(power_law(700, 40), 300, 400)
 StreamingPCA(10, half_life=1000) | batches(power_law(700, 40), 300, 400)
 StreamingPCA(10, forgetting="blocks", forgetting_factor=0.9) | batches(power_law(700, 40))
 StreamingPCA(10, rank_rule=EnergyBounds()) | batches(power_law(700, 40), 300, 400)
@@ -299,7 +293,7 @@ StreamingPCA(10, svd_solver="qr") | batches(power_law(700, 40), 300, 400)
 # each on one library; routes with weights, and the first streams, on the other one as well
 PATHS = [(route, False, ("strict", "torch")[i % 2]) for i, route in enumerate(ROUTES + STREAMS)]
 PATHS += [(route, True, ("torch", "strict")[i % 2]) for i, route in enumerate(ROUTES[:-3])]
-PATHS += [(route, False, ("torch", "strict")[i % 2]) for i, route in enumerate(STREAMS[:5], 15)]
+PATHS += [(route, False, ("strict", "torch")[i % 2]) for i, route in enumerate(STREAMS[:5])]
 
 
 def model_and_rows(route):

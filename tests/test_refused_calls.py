@@ -118,6 +118,8 @@ SubspaceMonitor(PCA(3)).partial_fit | partial_fit
 StreamingPCA(2).partial_fit(np.array(3.0)) | 2D array
 StreamingPCA(2).fit_transform(iter([rows, rows])) | got a list_iterator of batches; fit them
 SubspaceTracker(2).fit_transform([rows, rows]) | one array to be transformed, got a list
+StreamingPCA(0.9).fit(eye(4), sample_weight=[1e308, 1e308, 1, 1]) | must have a finite sum
+DistributedPCA(0.9).fit(eye(4), sample_weight=[1e308, 1e308, 1, 1]) | must have a finite sum
 StreamingPCA(2).partial_fit(one_sparse) | 2D
 StreamingPCA(2).fit(rows).transform(np.array(3.0)); pca.score(np.array(3.0)) | 2D array
 StreamingPCA(2, half_life="1h").fit(rows[:0], times=NOON[:0]) | 0 sample(s)
