@@ -428,18 +428,6 @@ def test_one_change_is_one_alarm_and_then_the_rate_is_right(change):
     assert (np.abs(np.mean(found, axis=0) - 0.05) < 0.02).all()
 
 
-def test_limits_rest_on_rows_after_an_alarm_also_of_its_batch():
-    monitor = SubspaceMonitor(StreamingPCA(K)).fit(rows(1000))
-    X = rows(800, seed=1)
-    X[300:] = 5 + 3 * (X[300:] - 5)
-    monitor.partial_fit(X)
-    (point,) = monitor.drift_points_
-    assert 300 < point < 350
-    assert monitor._scores.n_rows == 800 - point
-    assert len(monitor._scores.values) == (800 - point) // 2
-    assert monitor._scores.n_flagged == 0
-
-
 def test_a_row_after_an_alarm_has_no_more_influence_than_one_before():
     """Until limits are new, rows are moved to the larger of the limit before and those since."""
     monitor = SubspaceMonitor(StreamingPCA(K)).fit(rows(300))

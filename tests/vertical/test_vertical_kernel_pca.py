@@ -28,13 +28,11 @@ from test_vertical_pca import holds_a_column
 from fedpca_sklearn import (
     Complete,
     PerfectChannel,
-    PowerRounds,
     Ring,
     Star,
     VerticalFederatedKernelPCA,
     VerticalFederatedPCA,
     VFedPCA,
-    subspace_distance,
 )
 from fedpca_sklearn.communication import Federation
 from fedpca_sklearn.communication._topology import Peers
@@ -146,29 +144,6 @@ def test_one_client_is_kernel_pca(kernel):
     for update in ["cumulative", "original"][: 1 + (kernel in ("rbf", laplacian_kernel))]:
         pca = vertical(feature_groups=1, aggregation=VFedPCA(n, update=update), **parameters)
         assert_is_kernel_pca(pca, oracle, kernel_of_new=of_new)
-
-
-@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly"])
-@pytest.mark.parametrize("update", ["cumulative", "original"])
-def test_no_component_is_invented(kernel, update):
-    X = np.random.default_rng(0).standard_normal((20, 2))
-    if kernel != "linear":  # as few different rows as there are patterns of bits
-        X = (X > 0).astype(float)
-    method = {"kernel": kernel, "aggregation": VFedPCA(update=update)}
-    pca = vertical(X, 8, feature_groups=2, **method)
-    U = pca.eigenvectors_[:, pca.eigenvalues_ > 0]
-    # each column has two values (or is one direction): its centred kernel has rank one
-    assert 1 <= U.shape[1] <= 2
-    assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=1e-10)
-
-
-@pytest.mark.parametrize(("scale", "update"), [(1e-100, "cumulative"), (1e80, "original")])
-def test_rows_of_any_scale(scale, update):
-    X = np.random.default_rng(0).standard_normal((30, 4))
-    options = {"kernel": "linear", "aggregation": VFedPCA(60, update=update)}
-    plain, scaled = vertical(X, 2, **options), vertical(scale * X, 2, **options)
-    assert_allclose(scaled.eigenvalues_ / scale**2, plain.eigenvalues_, rtol=1e-9)
-    assert_allclose(scaled.transform(scale * X) / scale, plain.transform(X), rtol=1e-6, atol=1e-9)
 
 
 # -------------------------------------------------------------------------------- what travels
@@ -587,18 +562,6 @@ def federation_and_clients(X, p, seed):
     groups = np.array_split(np.arange(X.shape[1]), p)
     clients = [Client(i, np.ascontiguousarray(X[:, g].T)) for i, g in enumerate(groups)]
     return Federation(rng=np.random.RandomState(seed)), clients
-
-
-@pytest.mark.parametrize("p", [2, 4, 7])
-def test_periods_of_projections_lead_to_the_exact_component(p):
-    X = scale(load_wine().data)
-    exact = VerticalFederatedPCA(1, feature_groups=p, method=PowerRounds()).fit(X).components_
-    method = VFedPCA(n_rounds=60)
-    model = VerticalFederatedPCA(1, feature_groups=p, method=method, random_state=0).fit(X)
-    assert subspace_distance(model.components_, exact) < 1e-9
-    # an average of vectors rests elsewhere
-    model.set_params(method__weighting="eigenvalue").fit(X)
-    assert subspace_distance(model.components_, exact) > 1e-5
 
 
 @examples
