@@ -47,7 +47,7 @@ from fedpca_sklearn import (
     on_device,
     subspace_distance,
 )
-from fedpca_sklearn._kernels import scatter, sizes
+from fedpca_sklearn._kernels import scatter
 from fedpca_sklearn._validation import arrays
 
 __all__ = ["come", "dispatch", "eigenproblems"]
@@ -356,15 +356,6 @@ def test_each_route_on_a_device_leads_where_that_at_home_does(
     if hasattr(model, "partial_fit") and hasattr(found, "_state"):
         expected.partial_fit(X, **options)
         close(found.partial_fit(there, **options).components_, expected.components_, tol)
-
-
-def test_rows_on_a_device_have_one_eigenproblem(monkeypatch, eigenproblems):
-    monkeypatch.setattr(sizes, "rows_of_scatter_block", lambda d: 400)
-    X = MANY[:1000, :270]
-    pca = StreamingPCA(10).fit(on_strict(X))
-    assert not eigenproblems
-    close(pca.components_, PCA(10, svd_solver="covariance_eigh").fit(X).components_, 1e-9)
-    assert len(eigenproblems) == 1
 
 
 @pytest.mark.parametrize(

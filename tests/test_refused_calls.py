@@ -177,6 +177,7 @@ OF_CLIENTS = {
     "CLASS": CLASS,
     "HOLES": np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X),
     "WIDE": WIDE,
+    "FAR": X * np.where(np.arange(13) == 4, 1e160, 1.0),
     "SPOTS": SPOTS,
     "FULL": np.nan_to_num(SPOTS),
     "HALF": np.where(np.arange(40)[:, None] < 20, SPOTS * [1, 1, np.nan], SPOTS),
@@ -278,6 +279,9 @@ FederatedPowerPCA(2, channel=RobustSum(), mechanism=FedPowerNoise(1.0, 1e-3, 30.
 FederatedPowerPCA(2, channel=RobustSum(), local_steps=3) | fit(X, clients=CLASS) | RobustSum() needs local_steps=1 | got 3
 FederatedPowerPCA(2, channel=RobustSum(2)) | fit(X, clients=CLASS) | max_bad=2 must be fewer than half of the 3 clients
 FederatedSubspaceTracker(2, channel=RobustSum()) | fit(X, clients=CLASS) | RobustSum() compares | for FederatedPowerPCA
+VerticalFederatedPCA(2, feature_groups=13, method="vfedpca") | fit(FAR) | Client 4: | too large
+VerticalFederatedPCA(2, feature_groups=13, method="merge") | fit(FAR) | Client 4: | too large
+VerticalFederatedPCA(2, feature_groups=13, method="power") | fit(FAR) | Client 4: | too large
 VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | fit(X) | RobustSum() compares | for FederatedPowerPCA
 FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row

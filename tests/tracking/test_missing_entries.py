@@ -278,9 +278,7 @@ VARIANTS = """
 SubspaceTracker(3, forgetting_factor=0.0, fill="subspace", center=False)
 SubspaceTracker(3, forgetting_factor=0.95)
 SubspaceTracker(3, detect_changes=ChangeDetection(2), batch_size=7)
-SubspaceTracker(3, fill="zeros")
 SubspaceTracker(3, batch_size=1)
-SubspaceTracker(3, batch_size=2, fill="subspace")
 SubspaceTracker(3, init=np.eye(3, 20), detect_changes=True)
 RobustSubspaceTracker(3)
 RobustSubspaceTracker(3, init=np.eye(3, 20), forgetting_factor=0.0, center=False)
@@ -291,18 +289,19 @@ RobustSubspaceTracker(3, batch_size=1, init=FirstSubspace(n_rows=1))
 AlternatingProjections(3)
 AlternatingProjections(3, center=True)
 AlternatingProjections(20)
-AlternatingProjections(3, max_iter=1)
 """.strip().splitlines()
+PLAIN = ("SubspaceTracker(3, forgetting_factor=0.95)", "RobustSubspaceTracker(3)")
+PLAIN += ("AlternatingProjections(3)",)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # test_robust_tracking.py has them
-@pytest.mark.parametrize("i", range(len(VARIANTS)), ids=VARIANTS)
-def test_edges_give_finite_numbers_and_an_orthonormal_basis(i):
+@pytest.mark.parametrize("code", VARIANTS)
+def test_edges_give_finite_numbers_and_an_orthonormal_basis(code):
     """The plain ones meet every edge, each of the others a seventh of them."""
     for j, kind in enumerate(EDGES):
-        if i in (1, 7, 13) or i % 7 == j % 7:
+        if code in PLAIN or VARIANTS.index(code) % 7 == j % 7:
             with naming(kind):
-                assert_survives(VARIANTS[i], kind)
+                assert_survives(code, kind)
 
 
 def assert_survives(code, kind):
@@ -341,7 +340,7 @@ def assert_survives(code, kind):
 @settings(max_examples=10, derandomize=True, deadline=None, database=None)
 @given(
     parts=st.lists(st.tuples(st.sampled_from(sorted(EDGES)), st.integers(1, 60)), max_size=5),
-    code=st.sampled_from(VARIANTS[:7]),
+    code=st.sampled_from(VARIANTS[:5]),
 )
 def test_edges_in_any_order_give_finite_numbers(parts, code):
     model = made(code)
