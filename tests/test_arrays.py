@@ -190,27 +190,6 @@ def test_the_last_rows_say_where_results_are_and_others_are_refused(put):
             pca.transform(others)
 
 
-class Remembering(StreamingPCA):
-    """A subclass that keeps something from one call to the next."""
-
-    first_ = None
-
-    def _fit_some(self, X):
-        with self._unchanged_on_error():
-            self.first_ = self.mean_ if self.first_ is None else self.first_ + 1.0
-            return super().partial_fit(X)
-
-
-def test_what_a_subclass_keeps_is_in_numpy_inside_a_fit_and_where_the_last_rows_are(put):
-    pca = Remembering(2).partial_fit(put(ROWS[:50]))
-    expected = as_numpy(pca.mean_)
-    pca._fit_some(put(ROWS[50:]))
-    assert_allclose(as_numpy(pca.first_), expected)
-    pca._fit_some(ROWS[50:])  # in numpy, as all others
-    assert type(pca.first_) is np.ndarray
-    assert_allclose(pca.first_, expected + 1.0)
-
-
 EPS = np.finfo(np.float64).eps
 
 

@@ -14,7 +14,6 @@ from numpy.testing import assert_array_equal
 import fedpca_sklearn
 from fedpca_sklearn import (
     AnalyzeGauss,
-    EnergyBounds,
     FederatedPCA,
     RobustSubspaceTracker,
     StreamingPCA,
@@ -130,15 +129,6 @@ def test_a_fit_that_fails_is_never_seen():
 
     for Z in at_every_change(model, fail, lambda: model.transform(ROW)):
         assert_array_equal(Z, before)
-
-
-def test_names_of_the_output_fit_its_columns():
-    model = StreamingPCA(1, rank_rule=EnergyBounds(), block_size=20).set_output(transform="pandas")
-    ranks = {model.fit(X).n_components_}
-    shapes = at_every_change(
-        model, lambda: model.partial_fit(Y), lambda: model.transform(ROW).shape[1]
-    )
-    assert set(shapes) <= ranks | {model.n_components_}
 
 
 def test_the_thread_that_fits_reads_what_it_has_set():

@@ -282,6 +282,7 @@ FederatedSubspaceTracker(2, channel=RobustSum()) | fit(X, clients=CLASS) | Robus
 VerticalFederatedPCA(2, feature_groups=13, method="vfedpca") | fit(FAR) | Client 4: | too large
 VerticalFederatedPCA(2, feature_groups=13, method="merge") | fit(FAR) | Client 4: | too large
 VerticalFederatedPCA(2, feature_groups=13, method="power") | fit(FAR) | Client 4: | too large
+FederatedHeteroscedasticPCA(3, channel=RobustSum()) | fit(X) | RobustSum() compares the messages
 VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | fit(X) | RobustSum() compares | for FederatedPowerPCA
 FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row

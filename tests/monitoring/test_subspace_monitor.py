@@ -349,14 +349,6 @@ def test_scaled_rows_without_noise_have_the_limit_of_rounding_in_any_units(unit)
     assert_allclose(there.q_limit_, here.q_limit_, rtol=1e-9)
 
 
-def test_another_contamination_holds_from_the_next_model_on():
-    monitor = chi2().partial_fit(rows(600)).set_params(contamination=0.2)
-    monitor.partial_fit(rows(200, seed=1)).partial_fit(rows(200, seed=2))
-    share = np.mean(monitor.predict(rows(2000, seed=9)) == -1)
-    assert abs(share - 0.2) < 5 * np.sqrt(0.2 * 0.8 / 2000)
-    assert monitor.offset_ == clone(monitor).fit(rows(600)).offset_
-
-
 # ------------------------------------------------------------------------------ streams
 
 

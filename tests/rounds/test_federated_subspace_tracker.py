@@ -26,7 +26,6 @@ from fedpca_sklearn import (
     SubspaceTracker,
     make_subspace_stream,
     reconstruction_error,
-    subspace_distance,
 )
 from fedpca_sklearn._base import batches
 from fedpca_sklearn.communication import Federation
@@ -398,26 +397,3 @@ def test_constant_columns_say_nothing_about_the_others():
     error, least = (reconstruction_error(X, m.components_, m.mean_) for m in (model, best))
     assert error < 1.4 * least
     assert model.outlier_mask_.mean() < 0.1
-
-
-def test_a_feature_that_comes_late_is_learnt_and_one_without_entries_has_no_threshold_yet():
-    X = clean(1000, 15) + 5
-    Y = X.copy()
-    Y[:300, 3] = np.nan
-    model = robust(Y)
-    assert not model.outlier_mask_[-500:, 3].any()
-    assert model.mean_[3] == pytest.approx(X[:, 3].mean(), abs=0.5)
-    assert subspace_distance(model.components_, PCA(3).fit(X).components_) < 0.1
-    assert np.isfinite(model.support_threshold_).all()
-    threshold = robust(Y[:300]).support_threshold_
-    assert np.flatnonzero(np.isinf(threshold)).tolist() == [3]
-
-
-def test_outliers_are_found_after_a_change_over_a_channel():
-    options = {"model": "piecewise", "outliers": 0.05, "noise_std": 0.02, "random_state": 0}
-    made = make_subspace_stream(1200, 100, 4, **options)
-    channel = GaussianChannel(1e-3, dropout=0.1)
-    model = FederatedSubspaceTracker(4, n_clients=8, channel=channel, random_state=0).fit(made.X)
-    wrong = model.outlier_mask_ != (made.outliers & ~made.missing)
-    assert max(np.mean(wrong[200:600]), np.mean(wrong[-200:])) < 1e-3
-    assert subspace_distance(model.components_, made.subspace_at(1199)) < 0.1

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
-from fedpca_sklearn import FederatedHeteroscedasticPCA, FederatedPCA, PerfectChannel, RobustSum
+from fedpca_sklearn import FederatedHeteroscedasticPCA, FederatedPCA, PerfectChannel
 from fedpca_sklearn._kernels.row_moments import RowsAtHand
 from fedpca_sklearn.rounds import _heteroscedastic_pca
 from fedpca_sklearn.rounds._queries import Moments
@@ -141,16 +141,10 @@ def test_a_round_without_any_site_changes_nothing():
     assert pca.communication_.rounds == plain.communication_.rounds + 1
 
 
-def test_errors_and_warnings_name_the_cause():
+def test_too_few_rounds_are_told():
     X, labels, _ = sites()
     with pytest.warns(ConvergenceWarning, match=r"n_rounds=2 .* changed by .* tol=0\.0001"):
         FederatedHeteroscedasticPCA(3, n_rounds=2, random_state=0).fit(X, clients=labels)
-    with pytest.raises(ValueError, match=r"RobustSum\(\) compares the messages"):
-        FederatedHeteroscedasticPCA(3, channel=RobustSum()).fit(X, clients=labels)
-    bad = X.copy()
-    bad[70] = np.inf
-    with pytest.raises(ValueError, match="Client 'b'"):
-        FederatedHeteroscedasticPCA(3).fit(bad, clients=labels)
 
 
 @pytest.mark.parametrize("center", [True, False])

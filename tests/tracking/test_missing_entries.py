@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
-from fedpca_sklearn import SubspaceTracker
 from fedpca_sklearn._kernels.observed import GaussianModel, coordinates, noise_ridge
 
 EPS, nan, inf = np.finfo(float).eps, np.nan, np.inf
@@ -201,19 +200,6 @@ def test_the_likelihood_is_the_marginal_one_of_what_is_there(code, d, dtype):
     assert_allclose(model.score_samples(sp.csr_array(X)), found, rtol=1e-9)
     assert_allclose(model.score_samples(X[8:9]), found[8:9], rtol=1e-12)
     assert_array_equal(model.score_samples(X[:5]), found[:5])  # whole rows as ever
-
-
-def test_all_directions_need_no_noise():
-    for d in (1, 2, 6):
-        X = np.random.default_rng(5).standard_normal((300, d)) * np.arange(1, d + 1) + 7
-        model = SubspaceTracker(d).fit(X)
-        assert model.noise_variance_ == 0
-        assert_finite_and_orthonormal(model)
-        assert_allclose(model.inverse_transform(model.transform(X)), X, atol=1e-12)
-        Y = with_holes(X[:40], 0.4)
-        assert_allclose(model.score_samples(Y), marginal(model, Y), rtol=1e-9)
-    one = SubspaceTracker(1, batch_size=4).fit(np.array([[2.0], [nan], [4.0], [nan]]))
-    assert_allclose(one.impute([[2.0], [nan]]), [[2.0], [3.0]])
 
 
 @pytest.mark.parametrize("noise", [1e-2, 1e-8, 1e-12])
