@@ -465,7 +465,7 @@ def asked_rows(
             if i == (number or 0):
                 return part
         if part is None:
-            raise RefusedError("there are fewer rows than a batch has")
+            raise RefusedError("there are no rows")
         return replace(part, over=True)
     rows = _stacked(list(parts))
     if common is None:
@@ -520,12 +520,15 @@ def _stacked(parts: list[AskedRows]) -> AskedRows:
 def _cut(parts: Iterator[AskedRows], size_of: Callable[[int], int]) -> Iterator[AskedRows]:
     """Batches of as many rows as a task takes of d columns; what is left at the end waits."""
     waiting: list[AskedRows] = []
+    found = 0
     for part in parts:
         rows = _stacked([*waiting, part])
         n, size = rows.X.shape[0], size_of(rows.X.shape[1])
         for end in range(size, n + 1, size):
             yield replace(rows, X=rows.X[end - size : end])
-        waiting = [replace(rows, X=rows.X[n - n % size :])]
+        waiting, found = [replace(rows, X=rows.X[n - n % size :])], found + n // size
+    if waiting and not found:
+        raise RefusedError(f"a batch has {size} rows, there are fewer; batch_size says how many")
 
 
 def dense(X: Any) -> np.ndarray:
