@@ -55,8 +55,9 @@ _STRUCTURE = 2.0
 _START, _TRIMMED, _FITS, _FACTORS = 4.0, 2.0, 4, 6
 # A factor more lowers the columns' deviations by as much. Factors are enough where they leave at
 # most so many times what the low-rank part by AltProj does, and of no more columns twice the
-# deviation or half of it. A column with more outliers has none.
-_LOWER, _HARDLY_LESS, _UNLIKE, _ALL = 0.95, 1.2, 0.2, 0.7
+# deviation or half of it. A column with more outliers has none. No column has a larger leverage: it
+# would fit itself. Of a pixel it is at most .04 in the films of the tests.
+_LOWER, _HARDLY_LESS, _UNLIKE, _ALL, _LEVERAGE = 0.95, 1.2, 0.2, 0.7, 0.1
 # Warn where so many features have outliers in more than a third of the first rows, if these are so
 # many that outliers anywhere do not come to this by chance.
 _NEAR_HALF, _FEATURES, _FIRST_ROWS = 1 / 3, 0.02, 50
@@ -268,8 +269,9 @@ class RobustSubspaceTracker(STMissTracker):
     thresholds of their own, and errors of the subspace may pass for outliers. Where up to six
     factors leave noise of a first batch that is about the same in most features, as of frames of a
     scene that is still, changes in brightness or waves, those that lower the deviations of the
-    features tell the outliers, which may then stay in a feature for nearly half of the rows. Such
-    factors are about the origin: a constant added to a feature changes which entries are left out.
+    features tell the outliers, which may then stay in a feature for nearly half of the rows, unless
+    the leverage of a feature is above .1. Such factors are about the origin: a constant added to a
+    feature changes which entries are left out.
 
     `transform`, `impute`, `decompose` and `score` leave outliers out, each row by itself, by the
     thresholds ``support_threshold_``.
@@ -437,7 +439,9 @@ def factors_and_outliers(Y: np.ndarray, enough: float) -> tuple[np.ndarray, np.n
     number and each column's by a weighted median of ratios, which least absolute deviations demand;
     a further one is the leading direction of what is left, cut at few deviations. All are then
     fitted to the other entries. There may be more of them than components are wanted. None where
-    they leave more than ``enough``, or not about the same in all columns, or nothing.
+    they leave more than ``enough``, or not about the same in all columns, or nothing; nor where a
+    column has much leverage, as one that varies more than others: entries that are left out of the
+    fit of a column's own direction are no outliers.
     """
     n, d = Y.shape
     v = robust_mean(Y)
@@ -458,7 +462,8 @@ def factors_and_outliers(Y: np.ndarray, enough: float) -> tuple[np.ndarray, np.n
     noise = found.noise
     unlike = (found.of_columns > 2 * noise) | (found.of_columns < noise / 2)
     negligible = noise <= LEAST * np.sqrt(np.mean(found.fit**2))
-    if negligible or noise > enough or unlike.mean() > _UNLIKE:
+    leverage = np.einsum("ij,ij->j", found.basis, found.basis).max()
+    if negligible or noise > enough or unlike.mean() > _UNLIKE or leverage > _LEVERAGE:
         return None
     return found.fit, _outliers(found.rest, noise)
 

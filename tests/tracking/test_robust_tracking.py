@@ -365,3 +365,17 @@ def test_a_subspace_that_changes_or_frames_without_objects_are_no_reason_to_warn
         for model in ("piecewise", "walk", "rotation"):
             stream = make_subspace_stream(500, 100, 5, model=model, outliers=0, random_state=0)
             RobustSubspaceTracker(5).fit(stream.X)
+
+
+@pytest.mark.parametrize("shape", [(60, 10), (60, 25), (100, 50)])
+@pytest.mark.parametrize("slope", [0.7, 1.0])
+def test_columns_that_vary_the_most_are_no_outliers(shape, slope):
+    """Normal rows, of each column by itself: numpy's SVD has the least error."""
+    for seed in range(3):
+        X = np.random.default_rng(seed).standard_normal(shape) / np.arange(1, shape[1] + 1) ** slope
+        for k in (2, 4):
+            tracker = RobustSubspaceTracker(k).fit(X)
+            rest = X - tracker.mean_
+            rest -= rest @ tracker.components_.T @ tracker.components_
+            least = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[k:]
+            assert np.sum(rest**2) < 1.3 * np.sum(least**2)
