@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import made
-from helpers import fitted_attributes, peak_bytes, random_basis, svd_of
+from helpers import fitted_attributes, peak_bytes, random_basis, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
@@ -149,6 +149,18 @@ def test_agrees_with_pca_of_all_rows(n_components, whiten):
     assert_allclose(ours.score(IRIS, sample_weight=weight), repeated, rtol=1e-12)
 
 
+def test_noise_variance_counts_truncated_directions_and_is_zero_where_all_are_kept():
+    X = np.random.default_rng(0).standard_normal((600, 400)) * np.r_[30.0, np.ones(399)]
+    for pca in StreamingPCA(3).fit(X), stream(StreamingPCA(3), every(3, X)):
+        left = X.var(axis=0, ddof=1).sum() - pca.explained_variance_.sum()
+        assert_allclose(pca.noise_variance_, left / 397, rtol=1e-9)
+    for n, d in [(100, 3), (3, 100), (12, 300), (1, 4)]:
+        whole = StreamingPCA(min(n, d)).fit(rows(n, d))
+        assert whole.noise_variance_ == 0
+        assert np.isfinite(whole.score(rows(n, d)))
+        assert StreamingPCA().fit(rows(n, d)).n_components_ == min(n, d)
+
+
 @pytest.mark.parametrize(
     ("X", "fraction", "expected"),
     [(IRIS, 0.95, 2), (IRIS, 0.01, 1), (np.random.RandomState(0).rand(5, 20), 0.5, 2)],
@@ -162,6 +174,20 @@ def test_a_fraction_keeps_the_fewest_components_that_explain_more(X, fraction, e
     for reached, fraction in enumerate([0.5, 0.625, 0.75, 0.875], start=1):
         assert StreamingPCA(fraction).fit(X).n_components_ == reached + 1
         assert StreamingPCA(np.nextafter(fraction, 0)).fit(X).n_components_ == reached
+
+
+def test_a_fraction_is_reached_by_a_wide_stream():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 8)) * np.linspace(3, 1, 8) @ random_basis(rng, 8, 400) * 10
+    X += rng.standard_normal((3000, 400))
+    mean, s, V = svd_of(X)
+    for pca in StreamingPCA(0.9).fit(X), stream(StreamingPCA(0.9), every(77, X)):
+        captured = np.square((X - mean) @ pca.components_.T).sum() / (s @ s)
+        best = 1 + np.searchsorted(np.cumsum(s**2), 0.9 * (s @ s), side="right")
+        assert captured >= 0.9
+        assert_allclose(pca.explained_variance_ratio_.sum(), captured, rtol=1e-4)
+        assert best <= pca.n_components_ <= best * 1.05  # one pass costs little rank
+        assert sine_of_orthonormal(V[:8], pca.components_) < 0.05
 
 
 # ------------------------------------------------------------------------------ rank adaptation
