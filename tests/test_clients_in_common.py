@@ -11,7 +11,6 @@ from itertools import product
 
 import joblib
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from golden_cases import made
@@ -203,22 +202,3 @@ def test_a_column_holds_the_labels(code, sites, library):
         assert_same(
             model.partial_fit(frame, clients="site"), want.partial_fit(X, clients=site), 1e-10
         )
-
-
-@every_model
-def test_what_names_no_column_is_named(code, sites):
-    X, clients = sites
-    model, frame = made(code), pd.DataFrame(X).add_prefix("x").assign(site=clients)
-    holes = frame.astype({"site": object}).replace({"site": {3: None}})
-    for rows, label, words in [
-        (frame, "hospital", r"clients='hospital' must be a column of X.*'site'"),
-        (X, "site", r"clients='site' names a column.*got ndarray"),
-        (holes, "site", "missing values, got None"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            model.fit(rows, clients=label)
-    assert not hasattr(model, "components_")
-    # the column is one of the rows' where nobody says otherwise
-    assert model.fit(frame).n_features_in_ == 10
-    assert model.fit(frame, clients="site").n_features_in_ == 9
-    assert model.fit(frame).transform(frame).shape == (len(X), 3)

@@ -9,8 +9,6 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from fedpca_sklearn import (
-    AnalyzeGauss,
-    FederatedPCA,
     Subspace,
     jackknife_intervals,
     make_spiked,
@@ -197,16 +195,3 @@ def test_means_of_sites_differ_by_a_test_of_chi_squared(more):
     with told if more > 1 else nullcontext():
         jackknife_intervals(parts, 1)
     jackknife_intervals(6 * parts, 1)  # of many sites nothing is said
-
-
-# ------------------------------------------------------------------------------ who can use it
-
-
-def test_sums_have_no_summaries_and_noise_no_intervals():
-    X, site = rows(), np.arange(600) % 3
-    mechanism = AnalyzeGauss(epsilon=50.0, delta=1e-6, row_norm=9.0, trust="sum")
-    pca = FederatedPCA(2, mechanism=mechanism, random_state=0).fit(X, clients=site)
-    assert not hasattr(pca, "summaries_")
-    noisy = FederatedPCA(2, mechanism=AnalyzeGauss(50.0, 1e-6, 9.0), random_state=0)
-    with pytest.raises(ValueError, match="must not have the noise of a privacy mechanism"):
-        jackknife_intervals(noisy.fit(X, clients=site).summaries_.values(), 2)

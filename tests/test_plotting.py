@@ -7,7 +7,6 @@ from golden_cases import made
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
 
 from fedpca_sklearn import (
     SPIRIT,
@@ -241,11 +240,3 @@ def test_rows_without_a_label_are_drawn_and_named(labels, counts, names):
     display = ScoresDisplay(np.arange(8.0).reshape(4, 2), labels=labels).plot()
     assert [len(points.get_offsets()) for points in display.collections_] == counts
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == names
-
-
-@pytest.mark.parametrize("display", [ScoresDisplay, BiplotDisplay])
-def test_an_estimator_that_is_not_fitted_is_named(display):
-    with pytest.raises(NotFittedError, match="This PCA instance is not fitted yet"):
-        display.from_estimator(PCA(2), X)
-    with pytest.raises(NotFittedError, match="This PCA instance is not fitted yet"):
-        LoadingsDisplay.from_estimator(PCA(2))

@@ -32,7 +32,10 @@ from fedpca_sklearn import (
 from fedpca_sklearn.base import Tracker
 from fedpca_sklearn.privacy import ScalerNoise, private_scores
 
-pytestmark = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
+    pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning"),
+]
 SPIKED = make_spiked(600, 12, spikes=[9.0, 4.0], random_state=0)[0]
 FLAT = [Subspace.from_rows(part * (np.arange(12) < 2)) for part in np.split(SPIKED, 6)]
 
@@ -133,6 +136,10 @@ SubspaceMonitor(kernel).fit(rows) | has no components_
 SubspaceMonitor.from_subspace(empty(9), 3) | at least one row
 SubspaceMonitor.from_estimator(StreamingPCA(2, partial_out=[0]).fit(rows)) | partial_out=None
 CommunicationDisplay.from_estimator(StreamingPCA(2).fit(rows)) | communication_, got StreamingPCA
+ScoresDisplay.from_estimator(PCA(2), rows); BiplotDisplay.from_estimator(PCA(2), rows);\
+ LoadingsDisplay.from_estimator(PCA(2)) | This PCA instance is not fitted yet
+jackknife_intervals([*noisy.summaries_.values()] * 2, 2) | must not have the noise of a privacy
+FederatedPCA(2, mechanism=hidden).fit(rows).summaries_ | only the sum of all clients is known
 plane((0, 3)); plane((0,)); plane((-1, 0)) | components must be two of 0 to 2
 LoadingsDisplay.from_estimator(pca, kind="pie") | kind must be 'circle' or 'bars', got 'pie'
 private_scores(pca, rows, gauss); private_scores(PCA(2).fit(rows), rows, gauss) | with a mechanism
@@ -177,6 +184,7 @@ OF_CLIENTS = {
     "CLASS": CLASS,
     "HOLES": np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X),
     "WIDE": WIDE,
+    "TABLE": pd.DataFrame(X).add_prefix("x").assign(site=[None, *CLASS[1:].astype(str)]),
     "FAR": X * np.where(np.arange(13) == 4, 1e160, 1.0),
     "SPOTS": SPOTS,
     "FULL": np.nan_to_num(SPOTS),
@@ -285,6 +293,9 @@ VerticalFederatedPCA(2, feature_groups=13, method="power") | fit(FAR) | Client 4
 FederatedHeteroscedasticPCA(3, channel=RobustSum()) | fit(X) | RobustSum() compares the messages
 VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | fit(X) | RobustSum() compares | for FederatedPowerPCA
 FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
+FederatedPCA(2) | fit(TABLE, clients="hospital") | clients='hospital' must be a column of X | 'site'
+FederatedPCA(2) | fit(X, clients="site") | clients='site' names a column | got ndarray
+FederatedPowerPCA(2) | fit(TABLE, clients="site") | missing values, got nan
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
 FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
 FederatedScaler().fit(X) | partial_fit(X, sample_weight=np.zeros(177)) | sample_weight
@@ -328,6 +339,8 @@ OF_STREAMS = {
     "TIMED": TIMED.partial_fit(ROWS[100:101], times=TIMES[100:101]),  # a row that waits
     "TIMED_PAST": PAST(3, **HOUR).fit(ROWS[:100], times=TIMES[:100]),
     "WHOLE": Subspace.from_rows(np.eye(3)),
+    "SINGLE": ROWS[:40].astype(np.float32),
+    "FAR": np.full((40, 6), 1e39),  # a mean beyond the first rows' dtype
 }
 STREAMS = """
 StreamingPCA(3, half_life="1 hour") | fit(X, times=TIMES) | half_life must be | got '1 hour'
@@ -368,6 +381,12 @@ PETRELS(3).fit(X).set_params(init=np.eye(3, 6)) | partial_fit(X) | differs from 
 FrequentDirections(5, sketch_size=5) | partial_fit(X) | sketch_size=5
 PAST(3, init=np.eye(3, 19)) | partial_fit(X) | init must have shape (3, 6), got (3, 19)
 GROUSE(3, init=np.full((3, 6), np.nan)) | partial_fit(X) | init must be finite
+SubspaceTracker(2, batch_size=10).fit(SINGLE) | partial_fit(FAR) | too large | float32
+RobustSubspaceTracker(2, batch_size=10, init="svd").fit(SINGLE) | partial_fit(FAR) | too large | float32
+OjaPCA(2, random_state=0).fit(SINGLE) | partial_fit(FAR) | too large | float32
+FederatedSubspaceTracker(2, batch_size=10, random_state=0).fit(SINGLE) | partial_fit(FAR) | too large | float32
+OnlineDistributedPCA(2).fit(SINGLE) | partial_fit(FAR) | too large | float32
+SubspaceTracker(2, fill="zeros", detect_changes=True) | fit(X) | detect_changes needs fill='conditional'
 Unbegun() | fit(np.eye(5)) | Unbegun must write _begin, or _begin_at
 StreamingPCA(3).fit(X) | refine(X + 1e-3, n_rounds=2) | whose mean is another
 StreamingPCA(3).fit(X) | refine(iter([X]), n_rounds=2) | must be 1 where X is an iterator

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import tracker_helpers
-from golden_cases import made
 from helpers import PAPER, leading, peak_bytes, sine, with_holes
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -346,24 +345,3 @@ def test_memory_is_that_of_a_few_batches_and_bases():
     assert max(peaks) < 6 * 8 * d * (m + k) + 8 * 2**19
     assert peaks[1] < 1.1 * peaks[0]
     assert len(pickle.dumps(model)) < 8 * d * (3 * k + 4)  # no rows wait; three bases
-
-
-DTYPES = """SubspaceTracker(2, batch_size=10)
-RobustSubspaceTracker(2, batch_size=10, init="svd")
-OjaPCA(2, random_state=0)
-FederatedSubspaceTracker(2, batch_size=10, random_state=0)
-OnlineDistributedPCA(2)""".splitlines()
-
-
-@pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning")
-@pytest.mark.parametrize("code", DTYPES)
-def test_a_mean_beyond_the_first_rows_dtype_is_refused(code):
-    X = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
-    model = made(code).fit(X)
-    before = model.transform(X)
-    with pytest.raises(ValueError, match=r"too large.*float32"):
-        model.partial_fit(np.full((40, 6), 1e39))
-    assert_array_equal(model.transform(X), before)
-    assert model.n_samples_seen_ == 40
-    with pytest.raises(ValueError, match="detect_changes needs fill='conditional'"):
-        SubspaceTracker(2, fill="zeros", detect_changes=True).fit(X)
