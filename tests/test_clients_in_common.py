@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from golden_cases import made
 from helpers import assert_same_summary, unlike_sites
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.ConvergenceWarning")
@@ -134,6 +134,21 @@ def test_clients_may_work_in_parallel(code, sites):
     both = [made(code).set_params(n_jobs=n).fit(X, clients=clients) for n in (1, 2)]
     assert_same(*both, tol=1e-12)
     assert both[0].communication_ == both[1].communication_
+
+
+@every_model
+def test_what_is_given_is_read_and_not_kept(code, sites):
+    X, clients = sites
+    given = X.copy(), clients.copy(), np.ones(len(X))
+    for array in given:
+        array.flags.writeable = False
+    model = made(code).fit(given[0], clients=given[1], sample_weight=given[2])
+    before = joblib.hash(vars(model))
+    for array, value in zip(given, (X, clients, 1.0), strict=True):
+        assert_array_equal(array, value)
+        array.flags.writeable = True
+        array[:] = 0
+    assert joblib.hash(vars(model)) == before
 
 
 @every_model

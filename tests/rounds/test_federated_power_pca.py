@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rounds_helpers import (
     EXACT,
+    MARGIN,
     Recorder,
     about_origin,
     assert_equals_pca,
@@ -37,6 +38,7 @@ from sklearn.base import clone
 
 from fedpca_sklearn import (
     CommunicationLog,
+    FadingChannel,
     FederatedPowerPCA,
     FederatedSubspaceTracker,
     FedPowerNoise,
@@ -237,6 +239,23 @@ def test_krylov_space_is_restarted():
     assert model.stop_reason_ == "tol"
     assert sine(model.components_, Q[:r]) < 1e-9
     assert_allclose(model.singular_values_, np.sqrt(values[:r]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("channel", [GaussianChannel, FadingChannel])
+@pytest.mark.parametrize("k", [1, 4])
+def test_noise_on_sums_has_the_given_size_and_is_fresh(channel, k):
+    n, std, rng = 40_000, 0.3, np.random.RandomState(0)
+    messages = [np.full((n // 2, 2), i) for i in range(1, k + 1)]
+    options = {} if channel is GaussianChannel else {"max_power": 1e9}
+    noises = []
+    for _ in range(2):
+        got, n_sent = channel(std, **options).receive(iter(messages), rng)
+        assert n_sent == k
+        noises.append(got - sum(messages))
+        assert abs(noises[-1].mean()) < MARGIN * std / np.sqrt(n)
+        assert abs(noises[-1].std() / std - 1) < MARGIN / np.sqrt(2 * n)
+    assert abs(np.mean(noises[0] * noises[1])) < MARGIN * std**2 / np.sqrt(n)
+    assert_array_equal(channel(0.0, **options).receive(messages, rng)[0], sum(messages))
 
 
 # ------------------------------------------------------------------------------------- structure
