@@ -191,18 +191,21 @@ class DriftTest:
     n_windows: int = 0
     spread: float = 0.0
 
-    def after(self, flagged: np.ndarray, contamination: float, m: float) -> DriftTest:
-        """The state after more rows, which were flagged or not by a limit that rests on m rows.
+    def after(
+        self, flagged: np.ndarray, contamination: float, m: float, n: int | None = None
+    ) -> DriftTest:
+        """The state after n rows, of which the first were flagged or not by a limit of m rows.
 
-        Rows after an alarm are not counted, as their limit is that of before.
+        The others are not counted, nor are rows after an alarm, as their limit is that of before.
         """
+        n = len(flagged) if n is None else n
         most = self._most(contamination, m)
-        now = replace(self, n_total=self.n_total + len(flagged), since=self.since + len(flagged))
+        now = replace(self, n_total=self.n_total + n, since=self.since + n)
         rows, n_flagged, lasts = self.n_rows, self.n_flagged, self.lasts
         for i, row in enumerate(flagged, 1):
             rows, n_flagged = rows + 1, n_flagged + int(row)
             if n_flagged > most and not lasts:
-                point, rest = self.n_total + i, len(flagged) - i
+                point, rest = self.n_total + i, n - i
                 points = (*self.points, point)[-1000:]
                 return replace(now, n_rows=0, n_flagged=0, lasts=True, since=rest, points=points)
             if rows == self.window:
@@ -331,8 +334,12 @@ def _note(
     if weight is not None:
         unlike, surprises = unlike[weight > 0], surprises[weight > 0]
     flagged = unlike > monitor._limit.value
-    m = monitor._limit.n_rows if isinstance(monitor._scale, ByScores) else monitor._model.n_samples
-    drift = monitor._drift.after(flagged, monitor.contamination, m)
+    by_scores = isinstance(monitor._scale, ByScores)
+    m = monitor._limit.n_rows if by_scores else monitor._model.n_samples
+    counted = flagged
+    if monitor.limits == "quantile" and not by_scores:  # one row later there were quantiles
+        counted = flagged[: max(monitor._scores.enough - len(monitor._scores.values), 0)]
+    drift = monitor._drift.after(counted, monitor.contamination, m, len(flagged))
     alarm = drift.points is not monitor._drift.points
     monitor._drift = drift
     if monitor.limits != "quantile":

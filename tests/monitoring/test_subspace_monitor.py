@@ -420,6 +420,22 @@ def test_one_change_is_one_alarm_and_then_the_rate_is_right(change):
     assert (np.abs(np.mean(found, axis=0) - 0.05) < 0.02).all()
 
 
+def test_rows_that_are_not_normal_are_no_drift_at_the_start():
+    """Rows in any order, with heavy tails, in large batches; and a change of the second batch."""
+    alarms = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_t(3, (2000, 33)) * np.append([5.0, 3.0, 2.0], np.ones(30))
+        monitor = SubspaceMonitor(StreamingPCA(3))
+        for rows in np.split(X, 4):
+            monitor.partial_fit(rows)
+        alarms += len(monitor.drift_points_)
+    assert alarms <= 1
+    X = rng.standard_normal((1000, 33)) * np.append([5.0, 3.0, 2.0], np.ones(30))
+    monitor = SubspaceMonitor(StreamingPCA(3)).partial_fit(X[:500]).partial_fit(X[500:, ::-1])
+    assert monitor.drift_points_[0] <= 40
+
+
 def test_a_row_after_an_alarm_has_no_more_influence_than_one_before():
     """Until limits are new, rows are moved to the larger of the limit before and those since."""
     monitor = SubspaceMonitor(StreamingPCA(K)).fit(rows(300))
