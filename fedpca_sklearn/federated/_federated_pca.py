@@ -88,7 +88,8 @@ class FederatedPCA(StreamingClientsTransformer):
         With a mechanism: the cost to the client that has spent most, also of calls that failed; and
         components whose eigenvalue is beyond what the noise alone makes in 97 of 100 cases.
     communication_ : CommunicationLog
-        What was sent: k (d + 1) + 2 d + 2 floats by each client for k directions.
+        What was sent: k (d + 1) + 2 d + 2 floats by each client for k directions, d (d + 1) / 2 + 2
+        d + 2 for all d in float64.
 
     See Also
     --------

@@ -71,9 +71,10 @@ class RobustSum(PerfectChannel):
     what its summary has cut.
 
     A client that claims too many rows, but is right otherwise, is a suspect and stays, with as much
-    weight as others have. Instead of its mean a client first sends p (d + 1) + 2 d + 2 floats, with
-    p = d up to 256 features, and 2.25 r, at least r + 10, above for r components. The server holds
-    them, O(s p d), and works O(s^2 r p d) to compare s clients and O(s p d r) in a round.
+    weight as others have. Instead of its mean a client first sends a summary: up to 256 features d
+    (d + 1) / 2 + 2 d + 2 floats, p = d, and above p (d + 1) + 2 d + 2 with p = 2.25 r, at least r +
+    10, for r components. The server holds them, O(s p d), and works O(s^2 r p d) to
+    compare s clients and O(s p d r) in a round.
 
     Examples
     --------
