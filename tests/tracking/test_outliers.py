@@ -390,3 +390,16 @@ def test_what_cannot_be_told_is_told(k, center, X, words, other):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             AlternatingProjections(other[0]).fit(other[1])
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_it_is_told_of_one_column_in_larger_units(center):
+    """Times in seconds beside numbers near one: PCA has their column as its first component."""
+    rng = np.random.default_rng(0)
+    X = np.c_[1.7e9 + 1e7 * rng.random(300), rng.standard_normal((300, 12))]
+    with pytest.warns(UserWarning, match="Most entries of 1 of 13 features are outliers: if these"):
+        AlternatingProjections(3, center=center).fit(X)
+    rows = X[:, 1:] @ rng.standard_normal((12, 12))
+    rows[:180, 0] += 100.0  # a sensor that is wrong for three fifths of the rows is an outlier
+    model = AlternatingProjections(6, center=center).fit(rows)
+    assert 0.3 < np.mean(model.sparse_[:, 0] != 0) < 2 / 3
