@@ -16,9 +16,10 @@ from .._kernels.sizes import (
     exact_dimension,
     kept_directions,
     rank_for_fraction,
+    rows_of_update,
     slices_of,
 )
-from .._validation.checks import number_or_none
+from .._validation.checks import is_integer, number_or_none
 
 # Entries of the rows in a buffer: 2 MB of float64, or a square where a square is kept anyway.
 _BUFFERED_ENTRIES = 2**18
@@ -111,6 +112,9 @@ class Sizes:
             return int(pca.block_size)
         max_rank, _ = self.kept(rank)
         if self.in_equal_blocks:  # once per block, so that blocks are small
+            if max_rank in (None, d):
+                asked = pca.n_components if rank is None else rank
+                return rows_of_update(int(asked) if is_integer(asked) else None)
             return auto_block_size(max_rank, d, sparse and rank is None)
         return block_size(max_rank, d, sparse, pca.partial_out is not None)
 

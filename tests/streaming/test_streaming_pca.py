@@ -32,6 +32,7 @@ from fedpca_sklearn import (
     StreamingPCA,
     Subspace,
     make_power_law,
+    make_spiked,
     subspace_distance,
 )
 
@@ -530,3 +531,15 @@ def test_scaled_rows_come_back_without_large_copies():
     back = (Z @ pca.components_) * pca.scale_ + pca.mean_
     assert_array_equal(pca.inverse_transform(Z), back.astype(np.float32))
     assert peak_bytes(lambda: pca.inverse_transform(Z)) < 3 * X.nbytes
+
+
+def test_what_is_done_once_a_block_is_done_in_small_blocks():
+    """A rank rule and forgetting by blocks, where all directions are kept and rows add up."""
+    X, _ = make_spiked(3000, 20, spikes=[40, 20, 10], random_state=0)
+    pca = StreamingPCA(rank_rule=EnergyBounds()).fit(X)
+    energy = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    enough = np.searchsorted(np.cumsum(energy) / energy.sum(), 0.95) + 1
+    assert abs(pca.n_components_ - enough) <= 1
+    assert len(pca.rank_history_) == np.ceil(3000 / 64)
+    pca = StreamingPCA(3, forgetting="blocks", forgetting_factor=0.5).fit(np.r_[100 * X, X])
+    assert_allclose(pca.explained_variance_, energy[:3] / 3000, rtol=0.5)
