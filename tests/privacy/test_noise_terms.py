@@ -21,9 +21,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.federated._private import _spikes_of_means, show_above_noise
 from fedpca_sklearn.privacy import PrivateCenter, ScalerNoise
-from fedpca_sklearn.privacy._above_noise import (
-    spike_of_mean,
-)
+from fedpca_sklearn.privacy._above_noise import spike_of_mean, without_noise_of_mean
 from fedpca_sklearn.privacy._gaussian import mu_of
 from fedpca_sklearn.privacy._mechanism import Costs, Terms
 from fedpca_sklearn.privacy._rows import ClippedRows
@@ -31,7 +29,34 @@ from fedpca_sklearn.privacy._rows import ClippedRows
 D = 20
 
 
+def symmetric(rng):
+    """Noise with entries of deviation 1 off the diagonal."""
+    G = rng.standard_normal((D, D))
+    return (G + G.T) / math.sqrt(2)
+
+
 # ------------------------------------------------------------------ each term
+
+
+@pytest.mark.parametrize("along", [False, True])
+def test_a_row_along_a_mean_has_no_more_noise_than_others_or_has_a_component(along):
+    """The mean has ten times the noise; a product with it is kept where rows vary along it."""
+    n, u, v = 5000, 8 * np.eye(D)[0], np.eye(D)[1]
+    C = 1e5 * np.outer(u / 8 + v, u / 8 + v) * along + 300 * np.outer(v, v)
+    before, found, errors = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        mean = u + 10 / (8 * n) * rng.standard_normal(D)
+        M = C + n * np.outer(u, u) + symmetric(rng)
+        moment, moved = without_noise_of_mean(M, mean, n, 1.0, 10 / (8 * n))
+        assert_allclose(moment + n * np.outer(moved, moved), M, atol=1e-8)  # nothing of M is lost
+        before.append(np.linalg.norm((M - n * np.outer(mean, mean) - C)[0, 2:]))
+        found.append(np.linalg.norm((moment - C)[0, 2:]))
+        errors.append(np.abs(moment - C)[:2, :2].max())
+    assert np.mean(before) > 9 * math.sqrt(D - 2)
+    # a row that is kept has up to sqrt(3) times the noise, and that of the eigenvector within
+    assert np.mean(found) < (3 if along else 1.5) * math.sqrt(D - 2)
+    assert not along or max(errors) < 100
 
 
 @pytest.mark.parametrize("level", [1.0, 500.0])
