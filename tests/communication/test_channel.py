@@ -58,7 +58,8 @@ CHANNELS = {
     "perfect": PerfectChannel(),
     "fixed point": FixedPointChannel(),
     "gaussian": GaussianChannel(0.1),
-    "fading": FadingChannel(0.1, pilot_std=0.1, max_power=2, max_delay=3, padding=1),
+    "fading": FadingChannel(0.1),
+    "late": FadingChannel(0.1, pilot_std=0.1, max_power=2, max_delay=3, padding=1),
     "dropout": GaussianChannel(0.1, dropout=0.3),
 }
 
