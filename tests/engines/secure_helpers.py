@@ -1,7 +1,7 @@
 """Sites that take part in secure sums, and a server that asks each of them what it likes."""
 
 import numpy as np
-from engines.site_helpers import ROWS, SECURE, Site, made
+from engines.site_helpers import ROWS, SECURE, Site, assert_refused, made
 from flwr.supercore.primitives.asymmetric import (
     generate_key_pairs,
     private_key_to_bytes,
@@ -71,11 +71,8 @@ class Server:
 
     def refused(self, i, kind, *arguments, why, **config):
         """Nothing comes back but the reason."""
-        told, arrays = self.tell(i, kind, *arguments, **config)
-        assert arrays == {}
-        assert set(told) <= {"site", "nonce", "error"}
-        assert told["error"].startswith("refused: ")
-        assert why in told["error"]
+        said = {**self.sites[i].stated, "nonce": "once", **config}
+        assert_refused(self.sites[i], kind, *arguments, why=why, config=said)
 
     def forget(self):
         """Begin another run as far as the counts of the sites are concerned."""

@@ -408,6 +408,10 @@ class SiteByFiles(Site):
         self.context, self.after, self.ids = SimpleNamespace(run_id=run), {}, count(1)
         self.folder = new_folder()
 
+    def reply(self, question, said):
+        """Answer a letter."""
+        files.answer(question, said, self.rows, state=self.folder / "state", **self.options)
+
     def ask(self, kind, *arguments, nonce="once", config=None):
         """The configuration and the arrays of an answer."""
         run, question, said = self.context.run_id, self.folder / "question", self.folder / "answer"
@@ -418,7 +422,7 @@ class SiteByFiles(Site):
         about["secure"] = files._terms_of(self.options.get("secure"))
         message = files.Message(kind, {**self.stated, "nonce": nonce, **(config or {})}, sent)
         question.write_bytes(files.Letter(about, message).to_bytes())
-        files.answer(question, said, self.rows, state=self.folder / "state", **self.options)
+        self.reply(question, said)
         letter, self.after[run] = files.read_letter(said)
         return dict(letter.message.config), {
             name: numpy_of(array) for name, array in letter.message.arrays.items()
@@ -432,6 +436,23 @@ def assert_refused(site, kind, *arguments, why, **options):
     assert set(config) <= {"site", "nonce", "error"}
     assert config["error"].startswith("refused: ")
     assert why in config["error"]
+
+
+def asked_in_turn(site, questions, names):
+    """Ask "kind arguments; ..." one after the other: "2x ..." twice, "... ! words" is refused."""
+    for question in questions.split("; "):
+        asked, _, why = question.partition(" ! ")
+        times, _, once = asked.partition("x ") if asked[1:3] == "x " else ("1", "", asked)
+        kind, _, arguments = once.partition(" ")
+        given = eval(f"[{arguments}]", names)
+        if kind == "run":  # in the same series, whose state it shares
+            (site.context.run_id,) = given
+            continue
+        for _ in range(int(times)):
+            if why:
+                assert_refused(site, kind, *given, why=why)
+            else:
+                assert site.answers(kind, *given), question
 
 
 def counted_products(monkeypatch):

@@ -5,8 +5,6 @@ the same answers to the last bit, whatever a server asks: no question tells more
 """
 
 from functools import cache, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -19,11 +17,12 @@ from engines.site_helpers import (
     Array,
     Site,
     SiteByFiles,
+    asked_in_turn,
     assert_refused,
-    counted_products,
     fit,
     here,
     made,
+    table,
     whole,
 )
 from hypothesis import given, settings
@@ -31,10 +30,7 @@ from hypothesis import strategies as st
 
 from fedpca_sklearn import Subspace
 from fedpca_sklearn._console._main import main
-from fedpca_sklearn.engines._messages import Letter, arrays_of, digest_of, read_letter
-from fedpca_sklearn.engines.files import Study, answer
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, SiteRows
-from fedpca_sklearn.engines.protocols import Message
 
 N, D, K = 64, 8, 3
 ORTHOGONAL = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
@@ -151,86 +147,30 @@ def test_five_hundred_sequences_of_hostile_questions(asked, kind):
     assert answers(kind, 0, asked) == answers(kind, 1, asked)
 
 
-@pytest.mark.parametrize("kind", SITES)
-def test_a_site_does_not_multiply_before_it_refuses(kind, monkeypatch):
-    """What a question costs would tell which rows it meets; in test_hostile_server.py of others."""
-    products, (_, first, question) = counted_products(monkeypatch), SITES[kind]
-    site, V, mean = Site(SITES[kind][0], X), np.eye(K, D), X.mean(axis=0)
-    assert site.answers(*first)
-    for wrong, at in ((V * (1 + 1e-6), mean), (V[0], mean), (V * np.nan, mean), (V, X)):
-        products.clear()
-        if kind != "steps" or at is mean:  # which are about no mean of the server's
-            assert not site.answers(*question(wrong, at))
-        assert products == []
-    assert site.answers(*first)
-    products.clear()
-    assert site.answers(*question(V, mean))
-    assert products
+class SiteByCommand(SiteByFiles):
+    """A site whose rows are in files, of which each question is answered by the command."""
 
-
-@cache
-def first_question():
-    with TemporaryDirectory() as place:
-        Study.begin(place, REFINED, ["north", "south"]).next()
-        return (Path(place) / "0001.north.question").read_bytes()
-
-
-def asked_by_files(folder, asked, answered):
-    """Bytes of the arrays that a site answers to hostile questions in files, or why it does not.
-
-    ``answered(question, answer)`` answers the question in a file.
-    """
-    (folder / "0001.north.question").write_bytes(first_question())
-    first, _ = read_letter(folder / "0001.north.question")
-    last, sent = folder / "0001.north.answer", []
-    answered(folder / "0001.north.question", last)
-    for number, (V, mean) in enumerate(asked, 2):
-        arrays = arrays_of({"0": mean, "1": V})
-        message = Message("products", first.message.config, arrays)
-        after = {"north": digest_of(last.read_bytes())}
-        question = folder / f"{number:04}.north.question"
-        about = {**first.about, "number": number, "after": after}
-        question.write_bytes(Letter(about, message).to_bytes())
-        last = question.with_suffix(".answer")
-        answered(question, last)
-        found = read_letter(last)[0].message
-        error = found.config.get("error", "").partition(",")[0]
-        sent.append((error, {name: array.data for name, array in found.arrays.items()}))
-    return sent
-
-
-@settings(max_examples=15)
-@given(asked=questions())
-def test_files_depend_on_number_mean_and_scatter_alone(asked):
-    with TemporaryDirectory() as place:
-        states = [Path(place) / f"state {i}" for i in range(2)]
-        told = [
-            asked_by_files(Path(place), asked, partial(answer, rows=rows, state=state))
-            for rows, state in zip((X, Y), states, strict=True)
-        ]
-    assert told[0] == told[1]
+    def reply(self, question, said):
+        own = "--site", "north", "--log", f"{self.folder}/log", "--state", f"{self.folder}/state"
+        assert main(["answer", str(question), *self.rows, *own, "--force", "-o", str(said)]) == 0
 
 
 def test_the_command_answers_from_all_rows_of_a_site(tmp_path):
     """Not batch by batch: the mean of a last batch of one row is that row."""
-    mean = X.mean(axis=0)
+    mean, sent = X.mean(axis=0), []
     mean[[0, 2]] = -(2.0**60)
-    V = basis_of(0, 2, 1, 2.0**-44, False)
-    sent = []
     for rows, cut in ((X, N // 2), (Y, N // 2), (X, N - 1)):
-        parts = [tmp_path / f"{len(sent)}{i}.csv" for i in range(2)]
+        folder = tmp_path / f"{len(sent)}"
+        folder.mkdir()
+        parts = [f"{folder}/{i}.csv" for i in range(2)]
         for part, of in zip(parts, np.split(rows, [cut]), strict=True):
             np.savetxt(part, of, delimiter=",", header=",".join("abcdefgh"), comments="")
-        site = [*map(str, parts), "--site", "north", "--log", f"{parts[0]}.log", "--force"]
-
-        def answered(question, out, site=site):
-            assert main(["answer", str(question), *site, "-o", str(out)]) == 0
-
-        sent += asked_by_files(tmp_path, [(V, mean)], answered)
-    (error, told), *others = sent
-    assert error == ""
-    assert sum(map(len, told.values())) == 8 * (K * D + D + 2)
-    assert all(other == (error, told) for other in others)
+        site = SiteByCommand(REFINED, parts, new_folder=lambda folder=folder: folder)
+        assert site.answers("summary")
+        told = site.ask("products", mean, basis_of(0, 2, 1, 2.0**-44, False))[1]
+        sent.append({name: array.tobytes() for name, array in told.items()})
+    assert sum(map(len, sent[0].values())) == 8 * (K * D + D + 2)
+    assert sent[1] == sent[2] == sent[0]
 
 
 # -------------------------------------------------------------------- the robberies themselves
@@ -494,45 +434,6 @@ def test_a_server_that_searches_for_a_threshold_does_not_read_a_row(mode):
     assert not site.answers("batch", 0)
 
 
-def test_what_a_batch_is_given_stays_in_all_its_beginnings():
-    """Of two thresholds or models that one row tells apart, the answers would tell the row."""
-    site, question = begun(), (0, MODEL, MODEL, NO_RIDGE)
-    assert site.answers("sizes", 0, MODEL, limits_of(3.0))
-    assert site.answers("sizes", 0, MODEL, NO_LIMITS)  # without any
-    assert site.answers("batch", 0)
-    why = "a batch has one set of thresholds of the batches before in all its beginnings"
-    assert_refused(site, "sizes", 0, MODEL, limits_of(4.0), why=why)
-    assert_refused(site, "filled", *question, limits_of(4.0), why=why)
-    why = "one model by which outliers are found"
-    assert_refused(site, "sizes", 0, MODEL + 1, limits_of(3.0), why=why)
-    site = begun(rows=np.concatenate([LOW, LOW + 1]))
-    assert site.answers("filled", *question, limits_of(3.0))
-    assert site.answers("batch", 1)  # a new batch has its own
-    assert site.answers("filled", 1, *question[1:], limits_of(4.0))
-    assert not site.answers("batch", 0)
-    site = begun()
-    assert site.answers("low_rank", 0, AXES, CENTRE)
-    assert site.answers("batch", 0)
-    why = "a batch has one mean of the first batch in all its beginnings, got another"
-    assert_refused(site, "low_rank", 0, AXES, CENTRE + 1e-9, why=why)
-    assert site.answers("low_rank", 0, AXES, CENTRE)
-
-
-@pytest.mark.parametrize("n_iter", [1, 2])
-def test_a_tracker_fills_a_batch_by_as_many_models_as_a_fit_has(n_iter):
-    site = begun(
-        made(f"FederatedSubspaceTracker(3, robust=False, batch_size=300, n_iter={n_iter})")
-    )
-    models = [np.vstack([CENTRE + shift, AXES]) for shift in range(n_iter + 2)]
-    for model in models[: n_iter + 1]:
-        assert site.answers("filled", 0, MODEL, model, NO_RIDGE, NO_LIMITS)
-    why = f"a batch has {n_iter + 1} models that fill rows in all its beginnings, got another"
-    assert_refused(site, "filled", 0, MODEL, models[-1], NO_RIDGE, NO_LIMITS, why=why)
-    assert site.answers("batch", 0)
-    assert_refused(site, "filled", 0, MODEL, models[0], NO_RIDGE + 0.1, NO_LIMITS, why=why)
-    assert site.answers("filled", 0, MODEL, models[0], NO_RIDGE, NO_LIMITS)
-
-
 def test_the_first_batch_has_the_rank_of_the_sites_own_estimator():
     """What counts as an outlier does not follow from how many directions are asked about."""
     rows = LOW.copy()
@@ -635,26 +536,6 @@ def filled_by(site, shift):
     mean[0, 1] += shift
     found = site.ask("filled", mean, COUNT)[1]
     return scatter_in(found) if found else None
-
-
-def test_a_run_has_as_many_models_as_a_fit():
-    """However often it begins; those of before are answered again."""
-    site, answered = Site(FILL, GAPS), 0
-    for beginning in range(3):
-        assert site.answers("entries")
-        for step in range(2):
-            answered += filled_by(site, 10.0 * beginning + step) is not None
-    assert answered == 2
-    site = Site(FILL, GAPS)
-    for _ in range(2):
-        assert site.answers("entries")
-        assert filled_by(site, 0.0) is not None
-    assert filled_by(site, 1.0) is not None
-    assert site.answers("entries")
-    why = "a run has 2 models that fill rows in all its beginnings, got another"
-    assert_refused(site, "filled", np.full((1, 5), 9.0), COUNT, why=why)
-    config, _ = Site(FILL, GAPS).ask("filled", np.full((1, 5), 1e200), COUNT)
-    assert "TooLargeError" in config["error"]
 
 
 def test_within_the_rules_two_models_tell_the_sum_over_the_rows_with_a_hole():
@@ -844,67 +725,6 @@ def order_of_rows():
     return at
 
 
-def test_no_two_questions_of_a_run_add_up_to_a_row():
-    """Two vectors that are each of many rows, and whose sum is of one."""
-    e, w = np.eye(40)[0], np.r_[0, np.ones(39)] / np.sqrt(39)
-    site, keys = owner()
-    assert site.answers("parts", Array(keys), 0.6 * e[None] + 0.8 * w)
-    more = "more than 1 questions of the kind 'parts'"
-    assert_refused(site, "parts", Array(keys), 0.6 * e[None] - 0.8 * w, why=more)
-    assert_refused(site, "keys", why="a run does not begin again after 'parts'")
-    site, keys = owner()
-    assert site.answers("scores", Array(keys), 0.6 * e[None] + 0.8 * w)
-    more = "a run has one set of last vectors in all its beginnings, got another"
-    assert_refused(site, "parts", Array(keys), 0.6 * e[None] - 0.8 * w, why=more)
-    assert_refused(site, "keys", why="a run does not begin again after 'parts'")
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ('VerticalFederatedPCA(2, method="power")', "times_columns"),
-        ('VerticalFederatedPCA(2, method="power")', "parts"),
-        ('VerticalFederatedPCA(2, method="merge")', "left_vectors"),
-        ("VerticalFederatedKernelPCA(2)", "kernel_part"),
-    ],
-)
-def test_a_run_has_one_list_of_keys(code, kind):
-    """Of two lists that differ by one key, what the site sends tells that row."""
-
-    def question(keys):
-        n = len(keys)
-        basis = np.linalg.qr(np.random.default_rng(1).standard_normal((n, 2)))[0].T.copy()
-        more = {"left_vectors": (), "kernel_part": (np.arange(float(n)),)}
-        return (Array(keys), *more.get(kind, (basis,)))
-
-    site, keys = owner(made(code))
-    before = "times_columns" if kind == "parts" else kind
-    assert site.answers(before, *question(keys))
-    assert site.answers("keys")  # the run begins anew
-    why = "a run has one list of keys in all its beginnings, got another"
-    assert_refused(site, kind, *question(keys[1:]), why=why)
-    if kind == "parts":  # after which no run begins again
-        return
-    assert site.answers("keys")
-    assert site.answers(before, *question(keys))
-    site.context.run_id = 2  # as the pages say, another run has another list
-    assert site.answers("keys")
-    assert site.answers(before, *question(keys[1:]))
-
-
-def test_a_run_has_few_kernels():
-    """The number of all columns, by which a kernel is scaled, is one for each beginning."""
-    code = "VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=4), random_state=0)"
-    site, keys = owner(made(code))
-    keys, none, start = Array(keys), np.zeros((1, 40)), np.eye(40)[0]
-    for n_columns in (6, 7, 8, 6):
-        assert site.answers("period", keys, none, none, start, n_columns)
-    why = "a run has 3 numbers of all columns in all its beginnings, got another"
-    assert_refused(site, "period", keys, none, none, start, 9, why=why)
-    assert_refused(site, "energies", keys, start[None], 9, why=why)
-    assert site.answers("period", keys, none, none, start, 8)
-
-
 def test_within_the_rules_a_server_learns_the_inner_products_of_rows():
     """Products with as many directions as a site has columns tell G = X X^T."""
     at = order_of_rows()
@@ -930,3 +750,86 @@ def test_as_many_components_as_columns_tell_the_columns():
     summary = summary_in(site.ask("left_vectors", Array(keys))[1])
     part = site.ask("parts", Array(keys), summary.components)[1]["part"]
     np.testing.assert_allclose(summary.components.T @ part, CENTRED[at], atol=1e-9)
+
+
+# -------------------------------------------------------------------- what a run is given stays
+
+
+def by(shift, ridge=0.0):
+    """By which a tracker fills rows."""
+    return 0, MODEL, np.vstack([CENTRE + shift, AXES]), NO_RIDGE + ridge, NO_LIMITS
+
+
+def filling(shift):
+    return np.full((1, 5), 5.0 + shift), COUNT
+
+
+def about(kind, keys):
+    """A question about the rows with these keys."""
+    n = len(keys)
+    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((n, 2)))[0].T.copy()
+    more = {"left_vectors": (), "kernel_part": (np.arange(float(n)),)}
+    return Array(keys), *more.get(kind, (basis,))
+
+
+def kernel(keys, n_columns):
+    none, start = np.zeros((1, 40)), np.eye(40)[0]
+    return Array(keys), none, none, start, n_columns
+
+
+TWO = np.concatenate([LOW, LOW + 1])
+FILLED_ONCE = "FederatedSubspaceTracker(3, robust=False, batch_size=300, n_iter=1)"
+E1, REST = np.eye(40)[:1], np.r_[0, np.ones(39)] / np.sqrt(39)
+ADD, TAKE = 0.6 * E1 + 0.8 * REST, 0.6 * E1 - 0.8 * REST  # each of many rows, their sum of one
+ONE_LIST = "a run has one list of keys in all its beginnings, got another"
+KEYS = "; ".join(
+    [
+        "{0} *about('{0}', K); keys",  # the run begins anew
+        "{0} *about('{0}', K[1:]) ! " + ONE_LIST,
+        # as the pages say, another run has another list
+        "keys; {0} *about('{0}', K); run 2; keys; {0} *about('{0}', K[1:])",
+    ]
+)
+# Site | questions, one after the other, with the refusal of those that are refused: of two
+# thresholds, models, means or lists of keys that one row tells apart, answers would tell the row
+GIVEN = table(f"""
+begun() | sizes 0, MODEL, limits_of(3.0); sizes 0, MODEL, NO_LIMITS; batch 0;\
+ sizes 0, MODEL, limits_of(4.0) ! one set of thresholds of the batches before in all;\
+ filled 0, MODEL, MODEL, NO_RIDGE, limits_of(4.0) ! one set of thresholds of the batches before;\
+ sizes 0, MODEL + 1, limits_of(3.0) ! one model by which outliers are found
+begun(rows=TWO) | filled 0, MODEL, MODEL, NO_RIDGE, limits_of(3.0); batch 1;\
+ filled 1, MODEL, MODEL, NO_RIDGE, limits_of(4.0); batch 0 ! batch 0 is out of turn
+begun() | low_rank 0, AXES, CENTRE; batch 0;\
+ low_rank 0, AXES, CENTRE + 1e-9 ! one mean of the first batch in all its beginnings, got another;\
+ low_rank 0, AXES, CENTRE
+begun(made(FILLED_ONCE)) | filled *by(0); filled *by(1); filled *by(2) ! a batch has 2 models;\
+ batch 0; filled *by(0, ridge=0.1) ! a batch has 2 models that fill rows in all; filled *by(0)
+begun(made(FILLED_ONCE.replace("1)", "2)"))) | filled *by(0); filled *by(1); filled *by(2);\
+ filled *by(3) ! a batch has 3 models that fill rows in all its beginnings, got another; batch 0
+Site(FILL, GAPS) | entries; filled *filling(0); filled *filling(1); entries;\
+ filled *filling(2) ! a run has 2 models that fill rows in all its beginnings, got another;\
+ entries; filled *filling(3) ! a run has 2 models
+Site(FILL, GAPS) | entries; filled *filling(0); entries; filled *filling(0); filled *filling(1)
+owner() | parts Array(K), ADD; parts Array(K), TAKE ! more than 1 questions of the kind 'parts';\
+ keys ! a run does not begin again after 'parts'
+owner() | scores Array(K), ADD;\
+ parts Array(K), TAKE ! a run has one set of last vectors in all its beginnings, got another;\
+ keys ! a run does not begin again after 'parts'
+owner(POWER_2) | {KEYS.format("times_columns")}
+owner(POWER_2) | times_columns *about('parts', K); keys; parts *about('parts', K[1:]) ! {ONE_LIST}
+owner(made('VerticalFederatedPCA(2, method="merge")')) | {KEYS.format("left_vectors")}
+owner(made("VerticalFederatedKernelPCA(2)")) | {KEYS.format("kernel_part")}
+owner(KERNELS) | period *kernel(K, 6); period *kernel(K, 7); period *kernel(K, 8);\
+ period *kernel(K, 6);\
+ period *kernel(K, 9) ! a run has 3 numbers of all columns in all its beginnings, got another;\
+ energies Array(K), E1, 9 ! a run has 3 numbers of all columns; period *kernel(K, 8)
+""")
+POWER_2 = made('VerticalFederatedPCA(2, method="power")')
+KERNELS = made("VerticalFederatedKernelPCA(2, aggregation=VFedPCA(n_rounds=4), random_state=0)")
+
+
+@pytest.mark.parametrize(("of", "questions"), GIVEN)
+def test_what_a_run_is_given_stays_in_all_its_beginnings(of, questions):
+    found = eval(of)
+    site, keys = found if isinstance(found, tuple) else (found, None)
+    asked_in_turn(site, questions, globals() | {"K": keys})
