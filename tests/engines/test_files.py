@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from golden_cases import made
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from site_helpers import assert_same
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
     AnalyzeGauss,
@@ -27,15 +25,13 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     PrivacyLedger,
-    Subspace,
     SubspaceMerge,
     SubspaceTracker,
-    subspace_distance,
 )
 from fedpca_sklearn.base import ClientsTransformer
 from fedpca_sklearn.engines._messages import Array, Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
-from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, SiteRows, Study, answer
+from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, Study, answer
 from fedpca_sklearn.engines.protocols import Message, SiteApp, SumsInProcess, Task
 from fedpca_sklearn.privacy import DiscreteGaussian
 
@@ -69,7 +65,7 @@ def answered(path, rows, state=None, **how):
 
 def go_on(folder, parts, policies=None, **how):
     """One call of next in what would be a new process, and the answers that it asks for."""
-    study = Study(folder, how.get("known", ()))
+    study = Study(folder)
     fitted = study.next()
     for path in study.awaited:
         more = {} if policies is None else {"policy": policies[site_of(path)]}
@@ -78,23 +74,12 @@ def go_on(folder, parts, policies=None, **how):
 
 
 def by_files(folder, estimator, parts, policies=None, secure=None, **how):
-    Study.begin(folder, estimator, list(parts), secure=secure, known=how.get("known", ()))
+    Study.begin(folder, estimator, list(parts), secure=secure)
     for _ in range(200):
         fitted = go_on(folder, parts, policies=policies, secure=secure, **how)
         if fitted is not None:
             return fitted
     raise AssertionError("the study does not end")
-
-
-def test_sparse_rows_and_weights_by_files(tmp_path):
-    weights = np.random.default_rng(0).integers(1, 4, len(X))
-    parts = {
-        site: SiteRows(sp.csr_array(rows), sample_weight=weights[site == LABELS])
-        for site, rows in PARTS.items()
-    }
-    found = by_files(tmp_path, FederatedPCA(5), parts)
-    rows, labels = (np.repeat(one, weights, axis=0) for one in (X, LABELS))
-    assert_same(found, FederatedPCA(5).fit(rows, clients=labels))
 
 
 # -------------------------------------------------------------------- what goes wrong
@@ -141,26 +126,6 @@ def test_repeated_delayed_reordered_and_damaged_letters(data, undisturbed, tmp_p
                 path.unlink()
     assert_array_equal(fitted.components_, undisturbed.components_)
     assert_array_equal(fitted.singular_values_, undisturbed.singular_values_)
-
-
-def test_without_a_site_that_never_answers(tmp_path):
-    Study.begin(tmp_path, ROUNDS, list(PARTS))
-    for _ in range(2):
-        go_on(tmp_path, PARTS)
-    study = Study(tmp_path)
-    assert study.next() is None
-    for path in study.awaited[:2]:
-        answered(path, PARTS[site_of(path)])
-    study = Study(tmp_path)
-    assert study.next() is None
-    assert [path.stem[5:] for path in study.awaited] == ["west"]
-    with pytest.raises(ValueError, match=r"site must be awaited, one of \['west'\], got 'east'"):
-        study.without("east")
-    study.without("west")
-    with pytest.warns(UserWarning, match="Fitted without site 'west'"):
-        fitted = next(f for f in (go_on(tmp_path, PARTS) for _ in range(40)) if f is not None)
-    left = LABELS != "west"
-    assert_same(fitted, clone(ROUNDS).fit(X[left], clients=LABELS[left]))
 
 
 def test_a_site_does_not_answer_for_another_one(tmp_path):
@@ -314,29 +279,6 @@ def test_a_site_answers_about_the_same_rows_and_what_its_owner_allows(begun, tmp
         answered(begun, PARTS["east"], tmp_path / "new", secure=SecureAggregation())
 
 
-def test_a_budget_and_an_estimator_are_the_owners(tmp_path):
-    # a coordinator that asks for epsilon = 1e9 would get the rows
-    greedy = FederatedPCA(2, mechanism=AnalyzeGauss(1e9, 1e-3, 60.0))
-    own, ledger = clone(greedy).set_params(mechanism__epsilon=1.0), tmp_path / "ledger"
-    asked = tmp_path / "greedy" / "0001.east.question"
-    Study.begin(asked.parent, greedy, list(PARTS)).next()
-    with pytest.raises(ValueError, match="a budget of the coordinator's choice"):
-        answered(asked, PARTS["east"], tmp_path / "1", policy=SitePolicy(ledger=ledger))
-    policy = SitePolicy(ledger=ledger, mechanism=own.mechanism)
-    refusal = answered(asked, PARTS["east"], tmp_path / "2", policy=policy)
-    assert "no budget is left for one more release: the owner's is epsilon=1" in refusal
-    policy = SitePolicy(ledger=ledger)
-    refusal = answered(asked, PARTS["east"], tmp_path / "3", policy=policy, estimator=own)
-    assert "the parameters must be those of the site" in refusal
-    assert "epsilon" in refusal
-    asked = tmp_path / "rounds" / "0001.east.question"
-    Study.begin(asked.parent, ROUNDS, list(PARTS)).next()
-    another = FederatedPowerPCA(2, n_rounds=2)
-    refusal = answered(asked, PARTS["east"], tmp_path / "4", estimator=another)
-    assert "n_components is 2, got 3" in refusal
-    assert answered(asked, PARTS["east"], tmp_path / "5", estimator=clone(ROUNDS)) == ""
-
-
 def test_what_is_sent_beside_arrays_is_plain(begun):
     letter, _ = read_letter(begun)
     for value in ({"a": 1}, None, [1, "a"], [[1]], [None]):
@@ -392,13 +334,6 @@ def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
     assert all(b'"signature"' in p.read_bytes() for p in (tmp_path / "b").glob("0*.*"))
 
 
-def test_too_few_rows_are_refused_in_the_answer(tmp_path):
-    Study.begin(tmp_path, ROUNDS, list(PARTS), min_sites=3)
-    go_on(tmp_path, {**PARTS, "east": PARTS["east"][:9]})
-    with pytest.raises(RuntimeError, match="'east': refused: fewer than min_rows=10 rows"):
-        Study(tmp_path).next()
-
-
 def test_answers_that_were_changed_later_are_noticed(begun, tmp_path):
     first = tmp_path / "0001.east.answer"
     answered(first, PARTS["west"], tmp_path / "another state")
@@ -426,106 +361,41 @@ def test_an_answer_of_another_site_is_not_taken(begun, tmp_path):
 # -------------------------------------------------------------------- protocols of one's own
 
 
-class Totals(ClientsTransformer):
-    """PCA by one sum of the rows and one of their scatter about the mean of all."""
-
-    _parameter_constraints = {**ClientsTransformer._parameter_constraints, "mechanism": [object]}
-    too_small = 1.0
-
-    def __init__(self, n_components=2, *, n_clients=2, n_jobs=None, mechanism=None):
-        self.n_components = n_components
-        self.n_clients = n_clients
-        self.n_jobs = n_jobs
-        self.mechanism = mechanism
-
-    def site_tasks(self):
-        def total(site, own):
-            return {"sum": own.total, "count": [own.n_samples]}
-
-        def scatter(site, own, mean):
-            return {"scatter": own.matrix_about(mean)}
-
-        return {
-            "total": Task(
-                total,
-                reads="moments",
-                bound=lambda n, mean, scatter: {"sum": n * mean * self.too_small, "count": n},
-            ),
-            "scatter": Task(
-                scatter,
-                reads="moments",
-                bound=lambda n, mean, scatter: {"scatter": scatter + 4 * n * mean**2 + 1e9},
-            ),
-        }
-
-    def fit_over(self, sites):
-        found = sites.sum("total", {"sum": (None,), "count": (1,)})
-        (n,), d = found["count"], len(found["sum"])
-        mean = found["sum"] / n
-        values, V = np.linalg.eigh(sites.sum("scatter", {"scatter": (d, d)}, mean)["scatter"])
-        s = np.sqrt(values[::-1].clip(0))
-        space = Subspace(V[:, ::-1].T, s, mean, n, values.sum())
-        self._set_fitted(space, self.n_components, round(n))
-
-    def _step(self, X, weight, shards, method):
-        tasks = self.site_tasks()
-        self.fit_over(SumsInProcess(tasks, X, weight, shards, self.communication_))
-        return [label for label, _ in shards]
-
-
-@pytest.mark.parametrize(
-    "secure", [None, SecureAggregation(threshold=np.int64(2))], ids=["plain", "secure"]
+# The estimator of one's own in docs/extending_flower.md is fitted over every transport.
+TOTAL = Task(
+    lambda site, own: {"sum": own.total, "count": [own.n_samples]},
+    reads="moments",
+    bound=lambda n, mean, scatter: {"sum": n * mean, "count": n},
 )
-def test_an_estimator_of_ones_own_by_files(secure, tmp_path):
-    if secure is not None:
-        pytest.importorskip("flwr")
-    oracle = PCA(2).fit(X)
-    here = Totals().fit(X, clients=LABELS)
-    found = by_files(tmp_path, Totals(), PARTS, secure=secure, known=[Totals])
-    for fitted, tol in (here, 1e-12), (found, 1e-12 if secure is None else 1e-6):
-        assert subspace_distance(fitted.components_, oracle.components_) < tol
-        assert_allclose(fitted.explained_variance_, oracle.explained_variance_, rtol=tol)
-    assert here.communication_.rounds == 2
-    if secure is None:
-        assert found.communication_ == here.communication_
-        return
-    ledger = PrivacyLedger(tmp_path / "spent.jsonl")
-    noisy = Totals(mechanism=AnalyzeGauss(1.0, 1e-5, 1.0, noise=DiscreteGaussian(), ledger=ledger))
+SHAPES = {"sum": (None,), "count": (1,)}
+
+
+def summed(shapes=SHAPES, **changes):
+    shards = [("east", slice(100)), ("west", slice(100, None))]
+    return SumsInProcess({"total": replace(TOTAL, **changes)}, X, None, shards).sum("total", shapes)
+
+
+def test_nobody_would_add_the_noise_of_a_mechanism_of_ones_own(tmp_path):
+    pytest.importorskip("flwr")
+
+    class Totals(ClientsTransformer):
+        def __init__(self, mechanism=None):
+            self.mechanism = mechanism
+
+        _step = None
+
+        def site_tasks(self):
+            return {"total": TOTAL}
+
+    own = {"noise": DiscreteGaussian(), "ledger": PrivacyLedger(tmp_path / "ledger")}
+    secure, noisy = SecureAggregation(threshold=2), Totals(AnalyzeGauss(1.0, 1e-5, 1.0, **own))
     with pytest.raises(TypeError, match="have a bound each and no mechanism, got Totals"):
-        SiteApp(lambda _: X, noisy, str, SitePolicy(), secure)  # nobody would add its noise
-
-
-@pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
-def test_a_site_that_is_lost_between_sums_is_in_none_of_them(tmp_path):
-    Study.begin(tmp_path, Totals(), list(PARTS), known=[Totals])
-    study = Study(tmp_path, [Totals])
-    while (fitted := study.next()) is None:
-        for path in study.awaited:
-            if path.name.startswith("0002.west"):
-                study.without("west")
-            else:
-                answered(path, PARTS[site_of(path)], known=[Totals])
-    left = LABELS != "west"
-    assert subspace_distance(fitted.components_, PCA(2).fit(X[left]).components_) < 1e-12
-    assert fitted.n_samples_seen_ == left.sum()
-
-
-@pytest.mark.filterwarnings("ignore:Fitted without site 'west'")
-def test_sums_are_of_sites_with_as_many_columns_as_most(tmp_path):
-    parts = {**PARTS, "west": PARTS["west"][:, 1:]}
-    fitted = by_files(tmp_path, Totals(), parts, known=[Totals])
-    why = "its shape of sum of total is (63,), that of the others (64,)"
-    assert fitted.missing_sites_ == {"west": why}
-    left = LABELS != "west"
-    assert subspace_distance(fitted.components_, PCA(2).fit(X[left]).components_) < 1e-12
+        SiteApp(lambda _: X, noisy, str, SitePolicy(), secure)
 
 
 def test_a_bound_that_does_not_hold_is_an_error_in_one_process():
-    class Wrong(Totals):
-        too_small = 1e-3
-
     with pytest.raises(ValueError, match=r"Client .*bound of 'sum' must be at least"):
-        Wrong().fit(X, clients=LABELS)
+        summed(bound=lambda n, mean, scatter: {"sum": 1e-3 * n * mean, "count": n})
 
 
 def test_bounds_and_sums_in_one_process_are_of_moments():
@@ -539,13 +409,11 @@ def test_bounds_and_sums_in_one_process_are_of_moments():
 @pytest.mark.parametrize("shapes", [{"sum": (64,)}, {"sum": (63,), "count": (1,)}])
 def test_a_sum_is_of_the_arrays_that_were_asked_for(shapes):
     """Of any shape where a length is not known, and without a bound."""
-    tasks = {"total": replace(Totals().site_tasks()["total"], bound=None)}
-    sites = SumsInProcess(tasks, X, None, [("east", slice(100)), ("west", slice(100, None))])
-    found = sites.sum("total", {"sum": (None,), "count": (1,)})
+    found = summed(bound=None)
     assert_allclose(found["sum"], X.sum(axis=0), rtol=1e-12)
     assert found["count"] == len(X)
     with pytest.raises(ValueError, match=r"Client 'east': an answer has arrays of shapes .*sum"):
-        sites.sum("total", shapes)
+        summed(shapes)
 
 
 # -------------------------------------------------------------------- studies and texts

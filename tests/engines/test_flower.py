@@ -211,23 +211,20 @@ def test_of_batches_an_estimator_that_goes_on_is_needed_and_a_number():
             partial_fit_sites(grid, made(KINDS[1]), batch=number, wait=0)
 
 
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        *((code.replace("3", "9", 1), "n_components=9") for code in KINDS),
-        *(
-            (f"{name}(9, missing={missing})", "n_components=9")
-            for name, missing in (
-                ("FederatedPCA", "AvailablePairs()"),
-                ("DistributedPCA", "AvailablePairs()"),
-                ("FederatedPCA", "ConditionalFill()"),
-            )
-        ),
-        ("OnlineDistributedPCA(9)", "n_components=9"),
-        ("TruncatedDistributedPCA(9)", "n_components=9|has no secure sums"),
-        ("FederatedPCA(missing=ConditionalFill())", "n_components must be a number or a share"),
-    ],
-)
+TOO_MANY = table("""
+FederatedPCA(9) | n_components=9
+DistributedPCA(9) | n_components=9
+FederatedPowerPCA(9, random_state=0) | n_components=9
+FederatedPCA(9, missing=AvailablePairs()) | n_components=9
+DistributedPCA(9, missing=AvailablePairs()) | n_components=9
+FederatedPCA(9, missing=ConditionalFill()) | n_components=9
+OnlineDistributedPCA(9) | n_components=9
+TruncatedDistributedPCA(9) | n_components=9|has no secure sums
+FederatedPCA(missing=ConditionalFill()) | n_components must be a number or a share
+""")
+
+
+@pytest.mark.parametrize(("code", "why"), TOO_MANY)
 def test_more_components_than_features_end_the_fit(code, why):
     for secure in (None, SECURE):
         with pytest.raises(ValueError, match=why):

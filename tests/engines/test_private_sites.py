@@ -46,6 +46,7 @@ SUMMARY = made(f"FederatedPCA(2, mechanism=AnalyzeGauss({SHARED}))")
 ROUNDS = made(
     f"FederatedPowerPCA(2, n_rounds=2, tol=0.0, mechanism=FedPowerNoise({SHARED}), {INIT})"
 )
+SCALER = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
 PLAIN_SUMMARY = made("FederatedPCA(2, mechanism=AnalyzeGauss(8.0, 1e-3, 4.0))")
 PLAIN_ROUNDS = made(
     f"FederatedPowerPCA(2, n_rounds=1, tol=0.0, mechanism=FedPowerNoise(8.0, 1e-3, 4.0), {INIT})"
@@ -104,19 +105,6 @@ def test_noise_over_flower_is_that_of_one_process(estimator, statistics, tmp_pat
         assert min(ks_2samp(*others).pvalue, levene(*others).pvalue) < 1e-3, name
     assert {tuple(np.round(pca.privacy_spent_, 9)) for pca in there} == {(8.0, 1e-3)}
     assert there[0].mechanism.ledger is None
-
-
-@pytest.mark.usefixtures("known_noise")
-def test_the_noise_of_a_secure_sum_is_that_of_one_process(tmp_path):
-    """Three sites of a threshold of three add a third of the variance each."""
-    there = []
-    for run in range(10):
-        (tmp_path / str(run)).mkdir()
-        there.append(private_fit(SUMMARY, tmp_path / str(run)))
-    here = [clone(SUMMARY).set_params(random_state=s).fit(ROWS, clients=LABELS) for s in range(100)]
-    exact = clone(SUMMARY).set_params(mechanism__epsilon=np.inf).fit(ROWS)
-    errors = [np.concatenate([pca.mean_ - exact.mean_ for pca in fits]) for fits in (there, here)]
-    assert ks_2samp(*errors).pvalue > 0.01
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e4])
@@ -243,35 +231,37 @@ def test_a_grid_below_the_resolution_is_refused_and_counts(estimator, tmp_path):
     assert tally.mu2 == max((line["mu2"] for line in lines if "mu2" in line), default=0.0)
 
 
+MORE = spoiling(arrays(masked=lambda words: words[1:]), kind="n_rows")
+LESS = arrays(masked=put(slice(5), lambda words: words - np.uint64(2**61)))
+
+
 @pytest.mark.parametrize(
-    ("estimator", "kind"), [(SUMMARY, "second_moments"), (ROUNDS, "times_scatter")]
+    ("estimator", "spoil", "why"),
+    [
+        (SUMMARY, lost(kind="second_moments"), "a run begins again at most 0 times"),
+        (ROUNDS, lost(kind="times_scatter"), "a run begins again at most 0 times"),
+        # where the server does not know how many columns there are
+        (SCALER, MORE, "'west' .its number of masked sums of n_rows is 5"),
+        (SCALER, spoiling(LESS, kind="n_rows"), "numbers of rows add up to -.*, expected a numb"),
+    ],
 )
-def test_a_lost_site_ends_the_fit(estimator, kind, tmp_path):
-    parts = {**PARTS, "south": ROWS[:100]}
-    with pytest.raises(RuntimeError, match="a run begins again at most 0 times"):
-        private_fit(estimator, tmp_path, spoil=lost(kind=kind), parts=parts)
+def test_what_ends_a_fit_by_private_sums(estimator, spoil, why, tmp_path):
+    parts = PARTS if estimator is SCALER else {**PARTS, "south": ROWS[:100]}
+    with pytest.raises(RuntimeError, match=why):
+        private_fit(estimator, tmp_path, spoil=spoil, parts=parts)
 
 
 def test_of_shares_of_noise_more_sites_than_the_threshold_add_more(tmp_path, monkeypatch):
     """What six sites of a threshold of three add has twice the variance of the noise of one."""
-    scaler = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
-    find, seen = type(scaler.mechanism)._found, []
+    find, seen = type(SCALER.mechanism)._found, []
 
     def noted(mechanism, total, d, n_sources):
         seen.append(n_sources)
         return find(mechanism, total, d, n_sources)
 
-    monkeypatch.setattr(type(scaler.mechanism), "_found", noted)
-    private_fit(scaler, tmp_path, parts={f"site {i}": ROWS[i::6] for i in range(6)})
+    monkeypatch.setattr(type(SCALER.mechanism), "_found", noted)
+    private_fit(SCALER, tmp_path, parts={f"site {i}": ROWS[i::6] for i in range(6)})
     assert seen == [2.0]
-
-
-def test_masked_numbers_are_as_many_as_the_others_send(tmp_path):
-    """Where the server does not know how many columns there are."""
-    scaler = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
-    fewer = spoiling(arrays(masked=lambda words: words[1:]), kind="n_rows")
-    with pytest.raises(RuntimeError, match=r"'west' .its number of masked sums of n_rows is 5"):
-        private_fit(scaler, tmp_path, spoil=fewer)
 
 
 def test_more_components_than_columns_cost_no_budget(tmp_path):
@@ -287,13 +277,6 @@ def test_variances_that_overflow_in_a_sum_leave_a_private_site_out(tmp_path):
     with pytest.warns(UserWarning, match=r"'west' .*values that are too large: mean squares of"):
         found = private_fit(PLAIN_ROUNDS, tmp_path, None, large)
     assert found.clients_ == ["east", "north"]
-
-
-def test_numbers_of_rows_that_add_up_to_none_end_the_fit(tmp_path):
-    scaler = made(f"FederatedScaler(mechanism=ScalerNoise({SHARED.replace(' 8.0,', '')}))")
-    less = arrays(masked=put(slice(5), lambda words: words - np.uint64(2**61)))
-    with pytest.raises(RuntimeError, match=r"numbers of rows add up to -.*, expected a number of"):
-        private_fit(scaler, tmp_path, spoil=spoiling(less, kind="n_rows"))
 
 
 @pytest.mark.filterwarnings("default::fedpca_sklearn.PrivacyNoiseWarning")

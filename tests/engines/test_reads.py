@@ -5,7 +5,7 @@ import pytest
 from engines.site_helpers import SECURE, made, table
 
 from fedpca_sklearn.engines._estimators import secure_tasks
-from fedpca_sklearn.engines.flower import RefusedError, Task, site_work
+from fedpca_sklearn.engines.flower import Task, site_work
 
 WHY = dict(
     table("""
@@ -82,21 +82,6 @@ def test_every_estimator_is_in_the_list(mode):
     if mode == "secure":  # summaries that were cut do not add up, and the error says so
         known.remove("TruncatedDistributedPCA")
     assert known <= {type(made(code)).__name__ for code, of, _ in CASES if of == mode}
-
-
-def test_a_task_checks_vectors_and_bases_by_their_names():
-    def work(site, X, V, mean, unit):
-        return {}
-
-    V, mean, unit = np.eye(2, 4), np.zeros(4), np.ones((9, 9))
-    task = Task(work, reads="rows: a test", rank=lambda d: 2, center=False)
-    task._check([V, mean, unit], (10, 4))
-    wrong = (np.ones((10, 4)), mean), (np.eye(3, 4), mean), (V, np.zeros((10, 4))), (V, mean + 1)
-    for first, second in wrong:
-        with pytest.raises(RefusedError, match=r"the (basis|mean) must"):
-            task._check([first, second, unit], (10, 4))
-    rows_of_rows = Task(work, reads="rows: a test", rank=lambda n: 2, matched=True)
-    rows_of_rows._check([np.eye(2, 10), mean + 1, unit], (10, 4))
 
 
 def test_a_task_says_what_it_reads():

@@ -135,15 +135,6 @@ def test_flowers_masks_are_not_used():
     assert all(not (masks[0] == mask).any() for mask in masks[1:])
 
 
-def test_coarse_numbers_cost_what_the_channel_says():
-    """Of 22 bits, over the network and in one process."""
-    coarse = here(clone(POWER).set_params(channel=FixedPointChannel(22)), PARTS)
-    there = fit(POWER, secure=SecureAggregation(threshold=2, bits=22))
-    for found in (coarse, there):
-        components = in_one_process(CODE, "rows").components_
-        assert 2.0**-29 < subspace_distance(found.components_, components) < 2.0**-16
-
-
 def test_sites_that_know_each_other_sum_and_strangers_do_not():
     pairs = {site: pem_pair() for site in PARTS}
 
@@ -173,35 +164,70 @@ def four_of_seven(kind):
     )
 
 
-NONE = SecureAggregation(threshold=2, restarts=0)
-# What is lost | secure sums | sites | options | words of the error
-TOO_FEW = table(r"""
-lost("west", "second_moments") | SecureAggregation() | PARTS | {} |\
+NONE, COARSE = (SecureAggregation(threshold=2, **how) for how in ({"restarts": 0}, {"bits": 22}))
+WIDE = make_power_law(200, 60, alpha=1.5, random_state=0) + 3.0
+WIDE_PARTS = {site: WIDE[site == LABELS] for site in PARTS}
+
+
+@pytest.fixture
+def few_features(monkeypatch):
+    """More features than second moments are summed of."""
+    monkeypatch.setattr(_estimators, "MAX_FEATURES", 20)
+
+
+def no_batch(site, message, reply):
+    if site != "east" and kind_of(message) == "batch":
+        arrays = reply.content.array_records["arrays"]
+        arrays["over"] = arrays.pop("bounds")
+    return reply
+
+
+def with_column(i, values):
+    """The rows of all sites with other values in a column."""
+    rows = ROWS.copy()
+    rows[:, i] = values
+    return {site: rows[site == LABELS] for site in PARTS}
+
+
+NORMAL = np.random.default_rng(0).standard_normal(200)
+NEAR = ROWS[:, 0] + 1e-6 * NORMAL * ROWS[:, 0].std()
+# Estimator | rows | what is lost | secure sums | words of the error: a column, and no number
+ENDS = table(r"""
+FederatedPCA(2) | PARTS | lost("west", "second_moments") | SecureAggregation() |\
  Too few sites: 2, but threshold=3\. .*'west'
-lost("west", "moments") | SECURE | PARTS | {"min_sites": 3} | Too few sites: 2, but min_sites=3\.
-lost("west", "second_moments") | NONE | PARTS | {} | refused: a run begins again at most 0 times
-four_of_seven("moments") | SECURE | SEVEN | {} |\
+FederatedPCA(2) | PARTS | lost("west", "second_moments") | NONE | a run begins again at most 0 times
+FederatedPCA(2) | SEVEN | four_of_seven("moments") | SECURE |\
  4 of 7 have sent their numbers, a secure sum of so many needs 5\. Left out
-four_of_seven("secure_unmask") | SECURE | SEVEN | {} |\
+FederatedPCA(2) | SEVEN | four_of_seven("secure_unmask") | SECURE |\
  4 of 7 have helped to unmask it, a secure sum of so many needs 5\.$
+PLAIN | sites_of("stream") | no_batch | SECURE |\
+ Too few sites: 1 have rows for a batch, but min_sites
+FederatedPCA(2, scale=True, partial_out=[0]) | with_column(1, ROWS[:, 0]) | None | SECURE |\
+ leaves less of column 1
+DistributedPCA(2, scale=True, partial_out=[0]) | with_column(1, NEAR) | None | SECURE |\
+ leaves less of column 1
+FederatedPCA(2, scale=True) | with_column(1, 1e12 + NORMAL) | None | COARSE |\
+ column 1 varies too little beside its mean
+DistributedPCA(3, missing=AvailablePairs()) | with_column(4, np.nan) | None | SECURE |\
+ column 4 is observed in 0 rows of all
+FederatedPCA(3) | WIDE_PARTS | None | SECURE |\
+ up to 20 features, got 60. Rounds of products, of FederatedPowerPCA
+FederatedPCA(0.5, n_refinements=1) | WIDE_PARTS | None | SECURE |\
+ n_components must be an integer to refine .* got
+FederatedPCA(2, scale=True, n_refinements=1) | WIDE_PARTS | None | SECURE |\
+ take up to 20 feat.*FederatedScaler
+DistributedPCA(2, scale=True) | WIDE_PARTS | None | SECURE |\
+ take up to 20 .* got 60.*FederatedScaler
 """)
 
 
-@pytest.mark.parametrize(("spoil", "secure", "parts", "options", "why"), TOO_FEW)
-def test_too_few_sites_end_the_fit(spoil, secure, parts, options, why):
-    with pytest.raises(RuntimeError, match=why):
-        fit(PCA_2, eval(parts), eval(spoil), eval(secure), options=eval(options))
-
-
-def test_a_batch_of_too_few_sites_ends_the_fit():
-    def over(site, message, reply):
-        if site != "east" and kind_of(message) == "batch":
-            arrays = reply.content.array_records["arrays"]
-            arrays["over"] = arrays.pop("bounds")
-        return reply
-
-    with pytest.raises(RuntimeError, match="Too few sites: 1 have rows for a batch, but min_sites"):
-        fit(PLAIN, sites_of("stream"), over, SECURE)
+@pytest.mark.usefixtures("few_features")
+@pytest.mark.parametrize(("code", "parts", "spoil", "secure", "why"), ENDS)
+def test_what_ends_a_fit_by_secure_sums(code, parts, spoil, secure, why):
+    """Of 22 bits, a deviation of one in 10^12 of the mean has less than four digits."""
+    estimator = PLAIN if code == "PLAIN" else made(code)
+    with pytest.raises((RuntimeError, ValueError), match=why):
+        fit(estimator, eval(parts), eval(spoil), eval(secure))
 
 
 def test_sums_about_a_batch_that_is_not_there_are_refused():
@@ -283,33 +309,6 @@ def test_sites_and_servers_that_differ(asked, own, why):
 # -------------------------------------------------------------------- sums that tell too little
 
 
-def with_column(i, values):
-    """The rows of all sites with other values in a column."""
-    rows = ROWS.copy()
-    rows[:, i] = values
-    return {site: rows[site == LABELS] for site in PARTS}
-
-
-NORMAL = np.random.default_rng(0).standard_normal(200)
-NEAR = ROWS[:, 0] + 1e-6 * NORMAL * ROWS[:, 0].std()
-# Rows | estimators | bits of numbers | what the error names: the column, and no number
-ENDS = table("""
-with_column(1, ROWS[:, 0]) | (2, scale=True, partial_out=[0]) | 50 | leaves less of column 1
-with_column(1, NEAR) | (2, scale=True, partial_out=[0]) | 50 | leaves less of column 1
-with_column(1, 1e12 + NORMAL) | (2, scale=True) | 22 | column 1 varies too little beside its mean
-with_column(4, np.nan) | (3, missing=AvailablePairs()) | 50 | column 4 is observed in 0 rows of all
-""")
-
-
-@pytest.mark.parametrize(("parts", "options", "bits", "why"), ENDS)
-def test_columns_of_which_sums_tell_too_little_are_an_error(parts, options, bits, why):
-    """Of 22 bits, a deviation of one in 10^12 of the mean has less than four digits."""
-    secure = SecureAggregation(threshold=2, bits=int(bits))
-    for name in ("FederatedPCA", "DistributedPCA"):
-        with pytest.raises(ValueError, match=why):
-            fit(made(name + options), eval(parts), secure=secure)
-
-
 HOLES = np.concatenate(list(sites_of("holes").values()))[:, [0, 1, 3, 4, 5, 6, 7]]
 
 
@@ -344,15 +343,6 @@ def test_rows_that_have_changed_since_the_first_question_are_checked_again(
 
 # -------------------------------------------------------------------- many features
 
-WIDE = make_power_law(200, 60, alpha=1.5, random_state=0) + 3.0
-WIDE_PARTS = {site: WIDE[site == LABELS] for site in PARTS}
-
-
-@pytest.fixture
-def few_features(monkeypatch):
-    """More features than second moments are summed of."""
-    monkeypatch.setattr(_estimators, "MAX_FEATURES", 20)
-
 
 @pytest.mark.usefixtures("few_features")
 def test_secure_sums_refine_random_directions_as_one_process_does():
@@ -366,21 +356,6 @@ def test_secure_sums_refine_random_directions_as_one_process_does():
     bound = found.subspace_error_bound_
     np.testing.assert_allclose(bound, expected.subspace_error_bound_, rtol=1e-3)
     assert found.n_refinements_ == expected.n_refinements_ >= 1
-
-
-@pytest.mark.usefixtures("few_features")
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("FederatedPCA(3)", "up to 20 features, got 60. Rounds of products, of FederatedPowerPCA"),
-        ("FederatedPCA(0.5, n_refinements=1)", "n_components must be an integer to refine .* got"),
-        ("FederatedPCA(2, scale=True, n_refinements=1)", "take up to 20 feat.*FederatedScaler"),
-        ("DistributedPCA(2, scale=True)", "take up to 20 features, got 60.*FederatedScaler"),
-    ],
-)
-def test_what_secure_sums_of_many_features_need(code, why):
-    with pytest.raises(ValueError, match=why):
-        fit(made(code), WIDE_PARTS, secure=SECURE)
 
 
 @pytest.mark.usefixtures("few_features")

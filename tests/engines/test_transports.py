@@ -92,46 +92,33 @@ FederatedPCA(0.8) | rows | secure | 1e-6
 FederatedPCA(3) | far | plain | 1e-9
 FederatedPCA(3) | far | secure | 1e-6
 DistributedPCA(3) | far | plain | 1e-9
-DistributedPCA(3) | far | secure | 1e-6
 FederatedPowerPCA(3, random_state=0) | far | plain | 1e-9
 FederatedPowerPCA(3, random_state=0) | far | secure | 1e-6
-FederatedPCA(5) | mixed | plain | 2e-6
 FederatedPCA(5) | mixed | secure | 2e-6
 FederatedPCA(5) | batches | plain | 1e-10
 FederatedPCA() | part weights | plain | 1e-9
-FederatedPCA(5) | weights | plain | 1e-10
 FederatedPCA(5, merge=SubspaceMerge(center="site")) | rows | plain | 1e-10
 FederatedPCA(5, merge=ProjectionAverage()) | rows | plain | 1e-10
 FederatedPCA(2, scale=True, partial_out=["age"]) | frames | plain | 1e-10
-FederatedPCA(2, scale=True, partial_out=["age"]) | frames | secure | 1e-8
-FederatedPCA(2, scale=True) | frames | secure | 1e-9
 FederatedPCA(2, scale=True) | constant | secure | 1e-6
 FederatedPCA(2) | all constant | secure | 1e-10
 FederatedPCA(3, scale=True, partial_out=[5], n_refinements=3) | wide | plain | 1e-5
 FederatedPCA(3, n_refinements=3) | wide weights | plain | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes of units | secure | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes and weights | secure | 1e-9
-FederatedPCA(3, missing=AvailablePairs()) | sparse holes | secure | 1e-9
-DistributedPCA(3, missing=AvailablePairs()) | holes | plain | 1e-12
 DistributedPCA(3, missing=AvailablePairs()) | far holes | secure | 1e-7
-FederatedPCA(3, missing=ConditionalFill(3)) | holes of units | secure | 1e-7
 FederatedPCA(3, missing=ConditionalFill(3)) | far holes | secure | 1e-7
 FederatedPCA(3, missing=ConditionalFill(3)) | holes and weights | secure | 1e-9
-FederatedPCA(3, missing=ConditionalFill(3)) | sparse holes | secure | 1e-9
 FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2)) | holes | plain | 1e-10
 FederatedPCA("held-out", missing=ConditionalFill()) | holes | secure | 1e-9
 FederatedScaler() | holes | plain | 1e-12
-FederatedScaler() | weights | plain | 1e-12
 FederatedScaler() | frames | secure | 1e-9
 FederatedScaler(with_mean=False) | sparse | plain | 1e-12
 DistributedPCA(5) | mixed | plain | 2e-6
-DistributedPCA(2, scale=True, partial_out=["age"]) | frames | plain | 1e-10
 DistributedPCA(2, scale=True, partial_out=["age"]) | frames | secure | 1e-8
 TruncatedDistributedPCA(0.7, local_threshold=0.8) | rows | plain | 1e-10
-TruncatedDistributedPCA(3) | weights | plain | 1e-10
 OnlineDistributedPCA(3) | weights | plain | 1e-10
 OnlineDistributedPCA(3, weighting="rows") | weights | secure | 1e-9
-OnlineDistributedPCA(3, average="steps") | rows | secure | 1e-9
 OnlineDistributedPCA(3, projection_dim=5) | rows | secure | 1e-9
 OnlineDistributedPCA(3, center=False) | rows | secure | 1e-9
 FederatedPowerPCA(3, acceleration="krylov", random_state=0) | batches | plain | 1e-10
@@ -139,7 +126,6 @@ FederatedPowerPCA(3, random_state=0) | weights | plain | 1e-10
 FederatedPowerPCA(3, local_steps=3, n_rounds=5, random_state=0) | rows | plain | 1e-10
 FederatedPowerPCA(3, local_steps=3, n_rounds=2, random_state=0) | rows | secure | 1e-6
 FederatedPowerPCA(3, center=False, n_rounds=2, random_state=0) | rows | secure | 1e-6
-FederatedPowerPCA(3, n_rounds=9, random_state=0) | mixed | plain | 2e-6
 {TRACKER}robust=False) | short stream | plain | 1e-7
 {TRACKER}center=False, forgetting_factor=0.0, fill="subspace", n_iter=2) | short stream |\
  plain | 1e-7
