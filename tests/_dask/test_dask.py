@@ -3,8 +3,6 @@
 Arrays and data frames; estimators whose fit is not a tree take chunk after chunk.
 """
 
-import os
-import signal
 from contextlib import contextmanager
 
 import numpy as np
@@ -116,23 +114,6 @@ def test_a_fit_on_processes_is_that_of_one_process(pca, cluster):
     assert all(vars(fitted)[name] is before[name] for name in before)
     with pytest.raises(ValueError, match=r"Chunk 3: .*NaN"):
         fitted.transform(chunked(X)).compute()
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_does_not_change_the_result(cluster, tmp_path):
-    X, flag = rows(3000), tmp_path / "killed"
-
-    def slow_rows(chunk, block_info=None):  # workers do not import this module for it
-        """Rows of a chunk; the first worker that comes to one in the middle dies."""
-        if block_info[0]["chunk-location"][0] == 6 and not flag.exists():
-            flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return chunk
-
-    data = chunked(X, 250, 40).map_blocks(slow_rows, dtype=X.dtype, meta=np.empty((0, 0)))
-    fitted = StreamingPCA(5).fit(data)
-    assert flag.exists()
-    assert_is_pca_of(fitted, X, 5)
 
 
 # ---------------------------------------------------------------------- kinds of chunks

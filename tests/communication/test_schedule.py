@@ -127,19 +127,6 @@ def intervals(s, K):
     return load_balanced_schedule(s, K, layout="intervals")
 
 
-@pytest.mark.parametrize("s", [2, 4, 8, 32])
-def test_an_interval_takes_new_rows_and_lifts_every_open_tree_by_one_level(s):
-    K, depth = 12, levels_of(s)
-    for i, phase in enumerate(intervals(s, K)):
-        assert [t.step for t in phase.tasks if t.kind == "qr"] == [i] * s * (i < K)
-        merges = Counter((t.step, t.level) for t in phase.tasks if t.kind == "merge")
-        open_trees = [(i - level, level) for level in range(1, depth + 1) if 0 <= i - level < K]
-        assert merges == Counter({(step, level): s >> level for step, level in open_trees})
-        roots = [t for t in phase.tasks if t.kind == "merge" and t.level == depth and t.step]
-        updates = [t for t in phase.tasks if t.kind == "update"]  # follow the root, where it is
-        assert [(t.client, t.step) for t in updates] == [(t.client, t.step) for t in roots]
-
-
 def sent_from(phases, step, level):
     """Pairs (sender, receiver) of the factors of a step that were made at a level."""
     messages = [m for phase in phases for m in phase.messages]

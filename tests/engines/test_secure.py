@@ -1,7 +1,5 @@
 """Secure sums over Flower: who may be lost, what the server receives, and what they cost."""
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 from engines.secure_helpers import Server, pem_pair
@@ -26,10 +24,8 @@ from engines.site_helpers import (
 )
 from helpers import arrays_in
 from sklearn.base import clone
-from test_walks import walked
 
 from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
-from fedpca_sklearn._kernels.row_moments import SiteMoments
 from fedpca_sklearn.engines import _estimators, _secure_sum, _sites
 from fedpca_sklearn.engines._estimators import secure_tasks
 from fedpca_sklearn.engines._secure import Grid
@@ -420,22 +416,3 @@ def test_a_server_that_names_different_lost_sites_gets_one_sum():
         assert n * (m + 1) // (needed - 1) > m + 1, "one lost site more could be allowed"
         assert 2 * needed > n, "the two secrets of a site are never found both"
         assert SecureAggregation(threshold=n).needed(n) == n
-
-
-def test_calls_before_the_first_product_of_a_site(monkeypatch):
-    """Of functions of the package, at a server and four sites; lowered with the code only."""
-
-    class FirstProduct(BaseException):
-        pass
-
-    def stop(own, *arguments):
-        raise FirstProduct
-
-    def fitted():
-        with suppress(FirstProduct):
-            fit(made("FederatedPowerPCA(3, n_rounds=5, random_state=0)"), parts, secure=SECURE)
-
-    parts = {f"site {i}": ROWS[50 * i : 50 * i + 50] for i in range(4)}
-    fitted()  # imports what is needed
-    monkeypatch.setattr(SiteMoments, "products", stop)
-    assert walked(fitted)[1] <= 1696
