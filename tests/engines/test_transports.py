@@ -580,7 +580,9 @@ def test_sites_of_a_tracker_that_end():
     with pytest.warns(UserWarning, match="Rows from batch 1 on are left out: 2 sites have them"):
         short = fit(tracker, parts, secure=SecureAggregation(threshold=3))
     assert short.n_samples_ == 60
-    with pytest.warns(UserWarning, match="a batch has 20 rows, there are fewer; batch_size says how many"):
+    with pytest.warns(
+        UserWarning, match="a batch has 20 rows, there are fewer; batch_size says how many"
+    ):
         fit(tracker, {**parts, "north": parts["north"][:19]})
 
 
