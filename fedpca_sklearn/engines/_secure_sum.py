@@ -525,7 +525,7 @@ def shares_of(secret: bytes, threshold: int, n: int) -> list[bytes]:
     Each is its place, from 1 to n, and the value there of a polynomial with random coefficients,
     which at 0 is the secret.
     """
-    coefficients = [secrets.randbelow(_PRIME) for _ in range(1, threshold)]
+    coefficients = [*map(secrets.randbelow, [_PRIME] * (threshold - 1))]
     coefficients.append(int.from_bytes(secret, "big"))
     found = []
     for place in range(1, n + 1):
@@ -538,9 +538,9 @@ def shares_of(secret: bytes, threshold: int, n: int) -> list[bytes]:
 
 def recovered(shares: Sequence[bytes]) -> bytes | None:
     """The secret that shares of different places were made of; None if they do not fit together."""
-    places = tuple(int.from_bytes(share[:_PLACE], "little") for share in shares)
+    places = [int.from_bytes(share[:_PLACE], "little") for share in shares]
     values = [int.from_bytes(share[_PLACE:], "big") for share in shares]
-    secret = sum(map(int.__mul__, values, _weights_at_zero(places))) % _PRIME
+    secret = sum(map(int.__mul__, values, _weights_at_zero(tuple(places)))) % _PRIME
     try:
         return secret.to_bytes(_SECRET, "big")
     except OverflowError:
@@ -553,7 +553,7 @@ def _weights_at_zero(places: tuple[int, ...]) -> list[int]:
     weights = []
     for here in places:
         others = [other for other in places if other != here]
-        over = math.prod(other - here for other in others)
+        over = math.prod([other - here for other in others])
         weights.append(math.prod(others) * pow(over, -1, _PRIME) % _PRIME)
     return weights
 
