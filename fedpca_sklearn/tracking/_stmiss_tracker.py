@@ -121,6 +121,16 @@ class STMissTracker(BlockTransformer):
                 UserWarning,
                 stacklevel=3,
             )
+        state, d = self._stream.state, self.n_features_in_
+        filled_in = self.fill == "conditional" and state.n_rows > self._block_rows(d, True)
+        if filled_in and len(state.basis) < d and math.isnan(state.noise):
+            warnings.warn(
+                f"n_components={len(state.basis)} leaves too few entries to know the noise: no row "
+                "has more entries than that, so that any values fit, and what is filled in, and "
+                "variances, may be of any size. Ask for fewer components.",
+                UserWarning,
+                stacklevel=3,
+            )
         return self
 
     def _has_followed_a_change(self) -> bool:

@@ -66,6 +66,7 @@ class SubspaceTracker(STMissTracker):
     UserWarning
         By `fit` with ``forgetting_factor="auto"``, if a model of the last rows has predicted the
         next ones much better than one of all: the components are then no longer those of all rows.
+        With ``fill="conditional"``, if no row has more entries than there are components.
 
     See Also
     --------

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
+from fedpca_sklearn import RobustSubspaceTracker, SubspaceTracker
 from fedpca_sklearn._kernels.observed import GaussianModel, coordinates, noise_ridge
 
 EPS, nan, inf = np.finfo(float).eps, np.nan, np.inf
@@ -334,3 +335,14 @@ def test_edges_in_any_order_give_finite_numbers(parts, code):
         model.partial_fit(EDGES[kind][:n])
         rows = EDGES["few entries at last"]
         assert_finite_and_orthonormal(model, model.transform(rows), model.impute(rows))
+
+
+@pytest.mark.parametrize("tracker", [SubspaceTracker, RobustSubspaceTracker])
+def test_it_is_told_where_rows_have_no_more_entries_than_components(tracker):
+    """Two of four entries of each row: with two components any values of the others fit."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 4)) @ np.diag([3.0, 2.0, 1.0, 0.5]) @ random_basis(rng, 4, 4)
+    X[np.arange(200)[:, None], (np.arange(200)[:, None] + [0, 1]) % 4] = np.nan
+    with pytest.warns(UserWarning, match="n_components=2 leaves too few entries to know the noise"):
+        tracker(2).fit(X)
+    tracker(1).fit(X)
