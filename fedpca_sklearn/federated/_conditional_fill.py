@@ -44,7 +44,8 @@ class ConditionalFill(MissingStrategy):
     ----------
     n_rounds : int, default=2
         Steps of EM. Rows with little noise beside strong directions, and most entries missing, take
-        up to ten. With more than two, rows that are not so are fitted too closely.
+        up to ten, and sixty where large entries are missing before others. With more than two, rows
+        that are not so are fitted too closely.
 
     Warns
     -----
