@@ -91,7 +91,7 @@ def _named_if_too_large(X: Any, estimator: BaseEstimator) -> Iterator[None]:
         values = X.data if sp.issparse(X) else X
         if isinstance(error, TooLargeError) or isinstance(estimator, StreamingPCA):
             raise
-        largest = float(np.nanmax(np.abs(values)))
+        largest = float(np.nanmax(np.abs(values), initial=0.0))
         if not _LARGE < largest < np.inf:
             raise
         name = type(estimator).__name__
