@@ -3,8 +3,6 @@
 Arrays and data frames; estimators whose fit is not a tree take chunk after chunk.
 """
 
-from contextlib import contextmanager
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,19 +39,13 @@ ESTIMATORS += [TruncatedDistributedPCA(5, local_threshold=1.0)]
 every_estimator = pytest.mark.parametrize("pca", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
-@contextmanager
-def two_processes():
+@pytest.fixture(scope="module")
+def cluster():
     address = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **address) as cluster,
         distributed.Client(cluster) as client,
     ):
-        yield client
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with two_processes() as client:
         yield client
 
 
