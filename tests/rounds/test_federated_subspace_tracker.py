@@ -26,6 +26,7 @@ from fedpca_sklearn import (
     SubspaceTracker,
     make_subspace_stream,
     reconstruction_error,
+    subspace_distance,
 )
 from fedpca_sklearn._base import batches
 from fedpca_sklearn.communication import Federation
@@ -322,6 +323,16 @@ def test_the_margin_is_by_the_asymmetry_of_what_arrives():
     assert_allclose(margin, s * (np.sqrt(20) + 10), rtol=1e-9)
 
 
+def test_the_eigenvalue_of_clients_that_take_part_stands_for_that_of_all():
+    """Three clients have the same rows, and one is never there."""
+    Z, state = np.random.default_rng(0).standard_normal((20, 12)), np.random.RandomState(0)
+    federation = Federation(channel=PerfectChannel([[0, 0, 1]]), rng=state)
+    value, _ = largest_eigenvalue(
+        federation, [Client(i, Z) for i in range(3)], Z.shape[1], state, 20
+    )
+    assert_allclose(value, 3 * np.linalg.norm(Z, 2) ** 2, rtol=1e-6)
+
+
 # ---------------------------------------------------------------------- Algorithms 3 and 4
 
 
@@ -397,3 +408,13 @@ def test_constant_columns_say_nothing_about_the_others():
     error, least = (reconstruction_error(X, m.components_, m.mean_) for m in (model, best))
     assert error < 1.4 * least
     assert model.outlier_mask_.mean() < 0.1
+
+
+def test_outliers_are_found_after_a_change_over_a_channel():
+    options = {"model": "piecewise", "outliers": 0.05, "noise_std": 0.02, "random_state": 0}
+    made = make_subspace_stream(1200, 100, 4, **options)
+    channel = GaussianChannel(1e-3, dropout=0.1)
+    model = FederatedSubspaceTracker(4, n_clients=8, channel=channel, random_state=0).fit(made.X)
+    wrong = model.outlier_mask_ != (made.outliers & ~made.missing)
+    assert max(np.mean(wrong[200:600]), np.mean(wrong[-200:])) < 1e-3
+    assert subspace_distance(model.components_, made.subspace_at(1199)) < 0.1
