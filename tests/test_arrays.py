@@ -436,6 +436,13 @@ def test_other_estimators_say_what_to_call_and_who_takes_arrays(code, put):
     assert all(get_tags(made(code)).array_api_support for code in ESTIMATORS)
 
 
+def test_rows_on_a_device_come_home_for_code_that_knows_numpy_alone():
+    X = on_strict(ROWS)
+    rows = arrays.namespace_of(X).rows(X)
+    assert_array_equal(rows - ROWS.mean(axis=0), ROWS - ROWS.mean(axis=0))
+    assert_array_equal(rows[OWNERS == 1] @ np.eye(12), ROWS[OWNERS == 1])
+
+
 def test_what_only_looks_like_an_array_is_read_by_numpy():
     class Column:
         def __dlpack__(self):
