@@ -194,6 +194,7 @@ class JackknifeIntervals:
     subspace_sine_bound: float
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of constant rows
 def jackknife_intervals(
     subspaces: Sequence[Any], n_components: int, *, confidence: float = 0.95
 ) -> JackknifeIntervals:

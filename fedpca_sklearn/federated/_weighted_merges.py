@@ -199,7 +199,7 @@ def _variances(
 ) -> np.ndarray:
     """By the factor between a site's total variance and that of a typical site."""
     v = np.array([part.total_variance if part.n_components else 0.0 for part in parts])
-    distance = np.abs(np.log(np.maximum(v, np.finfo(float).tiny) / np.median(v[v > 0])))
+    distance = np.abs(np.log(np.maximum(v, np.finfo(float).tiny)) - np.log(np.median(v[v > 0])))
     distance[[part.n_samples < 2 and not part.scatter for part in parts]] = 0.0  # a row has none
     error = np.sqrt(uncertain / np.maximum(n - 1, 1.0))
     reach = float(np.sort(distance)[n_core - 1])

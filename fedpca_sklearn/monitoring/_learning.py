@@ -76,6 +76,7 @@ class ByScores:
     heights: np.ndarray
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore")  # of infinite ones
     def of(cls, values: np.ndarray) -> ByScores:
         """Of recent rows (m, 3)."""
         m = len(values)

@@ -362,6 +362,7 @@ class MonitorModel:
         result[seen.sum(axis=1) <= k, 0] = 0.0  # what is fitted exactly leaves rounding errors
         return result
 
+    @np.errstate(over="ignore")  # of rows that are infinitely unlike constant ones
     def surprises(self, distances: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Minus the logarithms of the p-values of distances of new normal rows, shape (n, 3)."""
         result = np.zeros(distances.shape)

@@ -516,3 +516,11 @@ def test_the_control_chart_shows_rows_limit_and_alarms():
     assert 5 in flagged
     assert display.ax_.get_legend().get_texts()[0].get_text() == "line 3"
     plt.close(display.figure_)
+
+
+@pytest.mark.parametrize("limits", ["chi2", "quantile"])
+def test_rows_are_infinitely_unlike_constant_ones_without_a_word(limits):
+    monitor = SubspaceMonitor(StreamingPCA(1), limits=limits).fit(np.zeros((60, 2)))
+    far = monitor.predict([[1e9, 0.0], [0.0, 0.0]])  # warnings are errors here
+    monitor.partial_fit(np.full((3, 2), 1e-300)).predict(np.ones((2, 2)))
+    assert far.tolist() == [-1, 1]
