@@ -33,6 +33,7 @@ from fedpca_sklearn.privacy._private_searches import (
     SPAN,
     Aim,
     Shape,
+    _step,
     aim_for_moments,
     found_norm,
     least_privately,
@@ -310,6 +311,19 @@ def test_the_noise_on_the_mean_of_a_round_is_what_it_pays_for(monkeypatch):
     mu = (3 * mechanism.budget() ** 2 / 5000**2) ** (1 / 6)  # less than .6 of an eighth of 0.32
     assert 2 ** (-1 / 2) < asked[0] / (2 * R / mu) < 2 ** (1 / 2)
     assert np.abs(asked[0] * mu / 2 / norms_between(BOUNDS) - 1).min() < 1e-9  # one of the norms
+
+
+def test_a_step_is_taken_where_it_is_more_than_noise_and_shortened_by_that():
+    """James and Stein by hand: the factor 1 - d s^2 / |m|^2 of a noisy mean m."""
+    d, std, R = 9, 0.5, 10.0
+    mean = np.zeros(d)
+    mean[0] = math.sqrt((d + 4 * 3) * std**2)
+    assert_array_equal(_step(mean, std, R), np.zeros(d))
+    mean[0] *= 1.001
+    assert_allclose(_step(mean, std, R), mean * (1 - d * std**2 / mean[0] ** 2), rtol=1e-12)
+    mean[0] = 100.0
+    assert_allclose(_step(mean, std, R)[0], R)
+    assert_array_equal(_step(np.zeros(d), 0.0, R), np.zeros(d))
 
 
 @pytest.mark.parametrize(("far", "n_rounds"), [(0, 1), (2, 3), (30, 4), (1000, 5)])
