@@ -182,6 +182,11 @@ def test_above_256_features_the_excess_is_that_of_one_pass(threads):
         assert 0 <= excess_error(X, fitted.components_, fitted.mean_) < 1e-4
         assert_allclose(fitted.mean_, X.mean(axis=0), atol=1e-12)
         assert_allclose(fitted.subspace_.scatter, np.sum((X - X.mean(axis=0)) ** 2), rtol=1e-12)
+    s2 = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    wanted = 1 + np.searchsorted(np.cumsum(s2) / s2.sum(), 0.8, side="right")
+    fitted = StreamingPCA(0.8).fit(chunked(X, 1100, 300))
+    assert abs(fitted.n_components_ - wanted) <= 1  # the truncated tail costs at most one
+    assert fitted.explained_variance_ratio_.sum() > 0.8
 
 
 LOW = rows(90, 12) * np.r_[40.0, 30.0, np.ones(10)]  # chunks have fewer rows than features
