@@ -213,13 +213,17 @@ def test_memory_is_that_of_a_few_matrices(d, params, dtype, megabytes):
         (300, 40, {"n_components": 5, "scale": True}, 1200, 1.74),
     ],
 )
-def test_memory_of_rows_that_wait_is_two_copies_on_top(d, size, params, waiting, megabytes):
+@pytest.mark.parametrize("by", ["calls", "batches"])
+def test_memory_of_rows_that_wait_is_two_copies_on_top(d, size, params, waiting, megabytes, by):
     X = np.random.default_rng(0).standard_normal((2 * waiting + 3 * size, d)) + 1.0
+    batches = [X[at : at + size] for at in range(0, len(X), size)]
 
     def taken():
         pca = StreamingPCA(**params)
-        for at in range(0, len(X), size):
-            pca.partial_fit(X[at : at + size])
+        if by == "batches":
+            return pca.fit(iter(batches)).components_
+        for batch in batches:
+            pca.partial_fit(batch)
         return pca.components_
 
     taken()
