@@ -45,7 +45,7 @@ FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5297
 FederatedScaler() | fit | 10 | 73
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1436
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 14 | 99
-SubspaceTracker(3) | fit | 17 | 746
+SubspaceTracker(3) | fit | 17 | 752
 SubspaceTracker(3) | partial_fit | 17 | 417
 RobustSubspaceTracker(3) | fit | 19 | 1940
 AlternatingProjections(3) | fit | 12 | 103

@@ -135,3 +135,28 @@ def test_without_a_log_nothing_is_answered(run, question, monkeypatch, where):
         monkeypatch.setenv("XDG_STATE_HOME", os.path.realpath("file"))
     message = refused(run, "answer", asked, "rows.csv", "-o", "a", *option)
     assert os.path.realpath("file") in message or "file/site.log" in message
+
+
+@pytest.mark.parametrize(("there", "answers"), [(10, True), (9, False), (41, False), (40, True)])
+def test_a_column_of_few_entries_is_not_summed(run, question, there, answers):
+    """Its mean, or what the others lack, would tell these rows."""
+    rows = X.copy()
+    rows[there:, 2] = np.nan
+    as_csv("holes.csv", rows)
+    filling = "FederatedPCA(1, missing=ConditionalFill())"
+    command = question(0, filling), "holes.csv", "-o", "a"
+    if answers:
+        assert run("answer", *command)[0] == 0
+        return
+    assert "a column that fewer than min_rows=10 rows have, or have not" in refusal(run, *command)
+    command = question(1, filling), "holes.csv", "-o", "b"
+    assert run("answer", *command, "--min-rows", "9")[0] == 0
+
+
+def test_the_same_question_again_is_free_and_has_the_same_bytes(run, question, state):
+    most = "--max-rounds", "1"
+    for out in "abc":
+        assert run("answer", question(), "rows.csv", "-o", out, *most)[0] == 0
+        assert Path(out).read_bytes() == Path("a").read_bytes()
+    assert events(the_log(state)) == ["question", "answer"]
+    assert "max_rounds=1" in refusal(run, question(1), "rows.csv", "-o", "d", *most)
