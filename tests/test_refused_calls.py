@@ -296,7 +296,7 @@ VerticalFederatedPCA(2, method=PowerRounds(channel=RobustSum())) | fit(X) | Robu
 FederatedSubspaceTracker(2, random_state=0).fit(X) | partial_fit(iter([X]), clients=CLASS) | clients cannot be given when X is an iterable
 FederatedPCA(2) | fit(TABLE, clients="hospital") | clients='hospital' must be a column of X | 'site'
 FederatedPCA(2) | fit(X, clients="site") | clients='site' names a column | got ndarray
-FederatedPowerPCA(2) | fit(TABLE, clients="site") | missing values, got nan
+FederatedPowerPCA(2) | fit(TABLE, clients="site") | all integers or all strings, without missing values
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
 FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
 FederatedScaler().fit(X) | partial_fit(X, sample_weight=np.zeros(177)) | sample_weight
