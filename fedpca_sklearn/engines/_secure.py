@@ -64,8 +64,8 @@ class SecureAggregation:
     server does O(m n) work, and O(m n) more for each site that is lost between its shares and its
     masked numbers.
 
-    Shares of secrets are Shamir's, modulo the prime 2^521 - 1; Flower's, in the field of 2^128
-    elements, take a thousand times as long. Keys are agreed on by ECDH on P-384 with HKDF,
+    Shares of secrets are Shamir's, modulo the prime 2^521 - 1: those of Flower, in a field of 2^128
+    elements, are computed bit by bit. Keys are agreed on by ECDH on P-384 with HKDF,
     shares are encrypted by AES-256-GCM, and masks are AES-256 in counter mode, as Flower's own
     generator of masks reduces every key to 32 bits, which can be tried out. Keys are new for each
     sum, and the masks depend on the question and on the keys of all sites, so that they cancel only
