@@ -88,7 +88,12 @@ def kinds_of_rows(rng, small):
         ),
         "duplicated columns": np.tile(falling(rng, n // 2, d // 10), 2),
         "rank 30": rng.standard_normal((n // 10, 30)) @ rng.standard_normal((30, 2 * d)),
+        "rank 12": rng.standard_normal((n // 5, 12)) @ rng.standard_normal((12, d + d // 2)),
         "rank 5 of ten": rng.standard_normal((n // 5, 5)) @ rng.standard_normal((5, d + d // 2)),
+        "float32, variances to 1e-6": (
+            falling(rng, n // 2, d // 5)
+            * np.r_[10 ** np.linspace(0, -2.5, 10), [1e-3] * (d // 5 - 10)]
+        ).astype(np.float32),
     }
     for kind, X in kinds.items():
         name = f"{X.shape[0]:,} x {X.shape[1]:,}, {kind}"
@@ -116,6 +121,22 @@ def sites(rng, small):
         "PCA by covariance",
         lambda: DistributedPCA(10, n_clients=8).fit(X).components_,
         lambda: PCA(10, svd_solver="covariance_eigh").fit(X).components_,
+    )
+    Y = falling(rng, 400 if small else 20_000, 20 if small else 200)
+    steep = falling(rng, len(Y), Y.shape[1], rotated=False) * np.logspace(0, -3, Y.shape[1])
+    labels = rng.integers(2 if small else 20, size=len(Y))
+    yield (
+        f"FederatedPCA, {len(Y):,} x {Y.shape[1]}, 20 sites, variances to 1e-8",
+        "one fit",
+        lambda: FederatedPCA(1).fit(steep, clients=labels).components_,
+        lambda: StreamingPCA(1).fit(steep).components_,
+    )
+    twice = np.tile(Y[:, : Y.shape[1] // 2], 2)
+    yield (
+        "the same, scaled, columns twice",
+        "one fit",
+        lambda: FederatedPCA(5, scale=True).fit(twice, clients=labels).components_,
+        lambda: StreamingPCA(5, scale=True).fit(twice).components_,
     )
     Y = falling(rng, 4000 if small else 80_000, 50 if small else 500)
     parts = np.array_split(Y, 10)

@@ -298,10 +298,11 @@ class DenseBlock(Block):
         p = min(p, R - self.center)  # centring takes one dimension
         tol = ORTHONORMALITY_TOL[self.V.dtype]
         floor = R * np.finfo(dtype).eps * max(lam[0], 0)
-        if forced:
-            p = min(p, int(np.sum(lam > floor)))
-        elif p and lam[p - 1] <= floor:
+        above = min(p, int(np.sum(lam > floor)))
+        reserves = dtype == np.float64 and n_certain is not None and above >= n_certain
+        if above < p and not (forced or reserves):
             return None
+        p = above
         s = np.sqrt(lam[:p])
         W = W[:, :p] / s
         W[:k] *= self.s[:, None]

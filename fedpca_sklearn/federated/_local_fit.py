@@ -20,7 +20,7 @@ from .._kernels.too_large import TooLargeError
 from .._validation.containers import check_text
 from ..communication._federation import Message, log_fit
 from ..streaming import StreamingPCA
-from ..streaming._blocks import State, Stream, after_rows, has_bounds, stream_of
+from ..streaming._blocks import State, Stream, after_blocks, blocks_of, has_bounds, stream_of
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._exact import ScatterMatrix
@@ -307,7 +307,11 @@ def after_few(
         return WaitingSite(work, longer, site.k, used)
     if longer is None and not is_bounded(X.ravel()):
         return None
-    state = after_rows(work.stream, X, site.whole) if longer is None else longer.after(work.stream)
+    if longer is None:
+        blocks = blocks_of(work.stream, X)
+        state = after_blocks(work.stream, blocks, blocks[0][0].shape, site.whole)
+    else:
+        state = longer.after(work.stream)
     return _site_of(work, state, site.buffer.room, site.k)
 
 

@@ -17,25 +17,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._base.adjusting import adjusting_of, adjusts, warn_of_another_cut, with_confounders
-from .._base.batches import count_rows, float_dtype, is_bounded_state
+from .._base.batches import float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
 from .._kernels import sizes
 from .._kernels.linalg import sign_vectors, two_sum
-from .._kernels.rows import columns_about
 from .._kernels.scatter import dense
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from .._validation.arrays import NAMESPACE
 from .._validation.checks import check_at_most_features, check_rows, is_integer
 from ..streaming import StreamingPCA
-from ..streaming._blocks import State
+from ..streaming._blocks import State, after_blocks, blocks_of
 from ..streaming._sizes import Sizes
 from ..summary import Subspace
 from ..summary._adjusted import scatter_of_columns
 from ..summary._directions import are_equilibrated
 from ..summary._exact import scatter_of_blocks
 from ..summary._merging import checked_with_namespace, names_of_parts, tighter_fraction
-from ..summary._updating import updated
 from . import _local_fit as local
 from ._clients import label_order, rows_of
 from ._merge import MergeStrategy
@@ -136,7 +134,7 @@ class Summarised:
         """As what clients go on: all directions are known to it that they send."""
         n_components, beyond = self.prototype.n_components, self.prototype.oversampling
         if adjusts(self.prototype):
-            return _stream(None, "auto")
+            return self.prototype
         if self.knows_all and self.n_certain is not None and beyond != "auto":
             return _stream(self.n_certain + int(beyond), "auto")
         return _stream(n_components, beyond)
@@ -158,14 +156,11 @@ class Summarised:
             # rows come without the names of the columns
             past, n_rows = before.summary._replace(feature_names=None), before.n_rows
             X = X.astype(past._dtype, copy=False)
-        how = {
-            "max_rank": self.max_rank,
-            "choose_rank": self.choose_rank,
-            "n_certain": self.n_certain,
-        }
         with np.errstate(all="ignore"):
-            summary = updated(past, X, weight, **how)
-        return local.Site(self, n_rows + count_rows(X, weight), summary)
+            blocks = blocks_of(self.prototype, X, weight)
+            shape, state = blocks[0][0].shape, State(past, n_rows)
+            state = after_blocks(self.prototype, blocks, shape, state)
+        return local.Site(self, state.n_rows, state.subspace)
 
     def fitted(self, site: local.Site | local.WaitingSite) -> StreamingPCA:
         """The estimator that the client of a summary has fitted."""
@@ -277,8 +272,7 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
     waits = method == "partial_fit" and _merge_is_deferred(pca, pca.merge)
     of_blocks = Sizes(estimator, d)
     kept = of_blocks.max_rank, of_blocks.choose_rank
-    work = Summarised(estimator, *kept, n_certain, knows_all, waits)
-    return work if need_no_units(work, X) else estimator
+    return Summarised(estimator, *kept, n_certain, knows_all, waits)
 
 
 def _rank_of_clients(pca: Any, d: int) -> int | float | None:
@@ -300,9 +294,9 @@ def small_sites(clients: Summarised, X: np.ndarray, shards: Shards) -> dict[Any,
     rows are not finite: `fit_site` finds them in another way, or says what is wrong.
     """
     sites: dict[Any, local.Site] = {}
-    if clients.choose_rank is not None:
-        return sites
     d, kept = X.shape[1], clients.max_rank
+    if clients.choose_rank is not None or (adjusts(clients.prototype) and kept not in (None, d)):
+        return sites
     at_once = sizes.block_size(kept, d, False, clients.prototype.partial_out is not None)
     most, kept = min(_FEW_ENTRIES // d, at_once), d if kept is None else kept
     if kept < d:
@@ -334,24 +328,6 @@ def keeps_summaries(estimator: Any, d: int) -> bool:
     return True
 
 
-def need_no_units(clients: Summarised, X: Any) -> bool:
-    """Whether the rows of no client need units for its columns, as those of all are alike."""
-    if not adjusts(clients.prototype):
-        return True
-    whole = clients.choose_rank is None and clients.max_rank in (None, X.shape[1])
-    if not (isinstance(X, np.ndarray) or sp.issparse(X)) or not whole:
-        return False
-    squares = np.zeros(X.shape[1])
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
-        if sp.issparse(X):
-            squares = columns_about(X, mean, None)
-        else:
-            for at in sizes.row_slices(*X.shape):
-                squares += np.square(X[at] - mean).sum(axis=0)
-        return are_equilibrated(np.sqrt(squares)[None])
-
-
 def _sites(
     clients: Summarised, X: np.ndarray, shards: Shards, kept: int
 ) -> Iterator[tuple[Any, local.Site]]:
@@ -370,6 +346,8 @@ def _sites(
             yield shards[i][0], local.Site(clients, n, summary)
         return
     V, s, means, lows, squares, certain = summaries_of_blocks(blocks, kept)
+    if adjusts(clients.prototype):
+        certain &= [are_equilibrated(size[None]) for size in np.sqrt(squares)]
     V, scatter = V.astype(dtype, copy=False), squares.sum(axis=1).tolist()
     for i in np.flatnonzero(certain).tolist():
         moments = (V[i], s[i], means[i], float(n), scatter[i], True)

@@ -151,7 +151,7 @@ def _take_rows(pca: Any, X: Any, sample_weight: Any, state: State | None) -> Sta
         n_blocks = len(sizes.slices(X.shape[0], stays_sparse(rows, sizes.max_rank), device))
     del rows  # the list has it, until it is taken
     blocks = chain(map(list.pop, [first]), blocks)
-    return _after_blocks(pca, progress(pca, blocks, n_blocks, "blocks"), (m, d), state)
+    return after_blocks(pca, progress(pca, blocks, n_blocks, "blocks"), (m, d), state)
 
 
 def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
@@ -162,17 +162,21 @@ def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
         state, last, left = faded(pca, state, times)
         w = left if given is None else left * given
     state = replace(state or empty_state(pca, d, rows.dtype), rank=None, ranks=None)
-    state = _after_blocks(pca, [(rows, w)], (m, d), state)
+    state = after_blocks(pca, [(rows, w)], (m, d), state)
     if last is None:
         return state
     n_rows = state.n_rows - count_rows(rows, w) + count_rows(rows, given)
     return replace(state, n_rows=n_rows, last_time=last)
 
 
-def after_rows(pca: Any, rows: np.ndarray, state: State) -> State:
-    """The state after dense rows of moderate size and of its dtype."""
-    blocks = [(rows[at], None) for at in Sizes(pca, rows.shape[1]).slices(len(rows), sparse=False)]
-    return _after_blocks(pca, blocks, blocks[0][0].shape, state)
+def blocks_of(pca: Any, rows: Any, weight: np.ndarray | None = None) -> list[tuple[Any, Any]]:
+    """Blocks of rows that need no check, with their weights."""
+    n, sizes = rows.shape[0], Sizes(pca, rows.shape[1])
+    is_sparse = sp.issparse(rows) and stays_sparse(rows, sizes.max_rank)
+    return [
+        (rows if at.stop - at.start == n else rows[at], None if weight is None else weight[at])
+        for at in sizes.slices(n, is_sparse, isinstance(rows, DeviceRows))
+    ]
 
 
 def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> State:
@@ -198,7 +202,7 @@ def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.dat
     return state, newest, shares_left(times, newest, half_life)
 
 
-def _after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
+def after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:
     """The state after validated blocks with their weights, the first one of this shape."""
     (m, d), rule = shape, pca.rank_rule
     sizes = Sizes(pca, d)

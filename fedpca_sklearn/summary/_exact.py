@@ -31,6 +31,8 @@ Found = tuple[np.ndarray, np.ndarray]
 # Reciprocal condition of R^T R, in units in which columns have length 1, above which no singular
 # value of a triangle R is taken for a rounding error.
 _CERTAIN = 1e-16
+# Error up to which a direction of a dtype is certain: a float32 entry has seven digits.
+_DIGITS = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-8}
 # Columns from which on, and for each wanted eigenpair, these take less time than all: 3 of 96
 # columns half of it, 13 of 160 three quarters.
 _FEW, _FOR_EACH = 48, 12
@@ -216,10 +218,15 @@ class Certainty(NamedTuple):
             known=self.known * weight,
         )
 
-    def with_products(self, largest: float, lost: float, precision: np.dtype) -> Certainty:
-        """The same with what products in a precision round, of a largest eigenvalue."""
+    def with_products(
+        self, largest: float, lost: float, precision: np.dtype, dtype: np.dtype
+    ) -> Certainty:
+        """The same with what products in a precision round, of a largest eigenvalue.
+
+        To as many digits as directions of a dtype can have.
+        """
         rounding = rounding_of_scatter(largest, lost, precision)
-        least = rounding / ORTHONORMALITY_TOL[precision]
+        least = rounding / max(ORTHONORMALITY_TOL[precision], _DIGITS[dtype])
         return self._replace(rounding=self.rounding + rounding, least=self.least + least)
 
     def with_part(self, other: Certainty) -> Certainty:
@@ -310,7 +317,7 @@ class ScatterMatrix(Moments):
             In which they were made.
         """
         before = before._replace(n_certain=n_certain)
-        self.certainty = before.with_products(largest, lost, precision)
+        self.certainty = before.with_products(largest, lost, precision, self.dtype)
         if before.n_known and self.is_certain:
             return True
         used = self._columns
@@ -323,14 +330,16 @@ class ScatterMatrix(Moments):
         with threads_for(16 * len(used) ** 2):
             known, most = least_leading(self._within(), count, self.certainty.least, near)
         before = before._replace(known=known, n_known=count)
-        self.certainty = before.with_products(min(largest, most), lost, precision)
+        largest = min(largest, most)
+        self.certainty = before.with_products(largest, lost, precision, self.dtype)
         if self.is_certain:
             return True
         if near is not None and precision != np.float64:  # by which it takes less time
             return False
         lam = self._pairs[0]
         before = before._replace(known=float(lam[count - 1]), n_known=count)
-        self.certainty = before.with_products(min(largest, float(lam[0])), lost, precision)
+        largest = min(largest, float(lam[0]))
+        self.certainty = before.with_products(largest, lost, precision, self.dtype)
         return self.is_certain
 
     def known_with_pairs(self) -> Certainty:
@@ -449,7 +458,7 @@ class ScatterMatrix(Moments):
         with threads_for(16 * m * m):
             if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:
                 return m
-        return len(self.singular_values)
+        return len(self.singular_values if self.certainty.n_certain else self.rows)
 
 
 def added(

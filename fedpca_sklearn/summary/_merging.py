@@ -382,7 +382,7 @@ def _sum_of_scatters(
 ) -> Subspace | None:
     """The sum of scatter matrices; None where no part holds one, or the sum is not certain.
 
-    Without a number of directions as many must be certain as they are of a part.
+    Where all directions are kept as many must be certain as they are of a part.
     """
     parts = [s._leading for s in subspaces]
     matrices = [
@@ -394,7 +394,8 @@ def _sum_of_scatters(
     summed = {id(part) for part in matrices}
     others = [s._rows for s, part in zip(subspaces, parts, strict=True) if id(part) not in summed]
     of_part = max(part.certainty.n_certain for part in matrices)
-    n_certain = int(n_components) if is_integer(n_components) else of_part
+    cuts = is_integer(n_components) and n_components < len(total.mean)
+    n_certain = int(n_components) if cuts else of_part
     more = np.concatenate([*others, corrections])
     whole = added(matrices, more, total._dtype, n_certain)
     rounded = whole is None and any(part.precision == np.float32 for part in matrices)

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from helpers import peak_bytes, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
@@ -189,6 +190,50 @@ def test_a_fit_finds_the_wanted_directions_only(X, asked):
     for n_certain in (D // 4, None):  # many are found at once
         assert len(StreamingPCA(n_certain).fit(X).components_) == (n_certain or D)
     assert asked == [R, R, D, D, D]
+
+
+def of_rank(n, d, rank):
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((n, rank)) @ rng.standard_normal((rank, d))
+
+
+def steep(n, d, k):
+    """Rows in float32 of which the last wanted variance is 1e-6 of the first."""
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    X = (rng.standard_normal((n, d)) * 10.0 ** (-3 * np.arange(d) / k)) @ Q
+    return X.astype(np.float32)
+
+
+WITHOUT_QR = {
+    "float32": lambda: (StreamingPCA(30), steep(400, 60, 30), {}),
+    "reserves without variance": lambda: (StreamingPCA(10), of_rank(200, 1200, 12), {}),
+    "sites that keep all directions": lambda: (
+        FederatedPCA(2),
+        make_power_law(4000, 40, alpha=4.0, random_state=0),
+        {"clients": np.arange(4000) % 4},
+    ),
+    "scaled sites that repeat a column": lambda: (
+        FederatedPCA(2, scale=True),
+        make_power_law(4000, 40, alpha=0.5, random_state=0)[:, [0, *range(40)]],
+        {"clients": np.arange(4000) % 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_QR)
+def test_what_sums_are_certain_of_takes_no_qr(kind, monkeypatch):
+    """No directions but the wanted ones are small beside the others."""
+    model, X, labels = WITHOUT_QR[kind]()
+    calls, qr = [], scipy.linalg.qr
+    monkeypatch.setattr("scipy.linalg.qr", lambda *a, **k: calls.append(a) or qr(*a, **k))
+    k, V = model.n_components, model.fit(X, **labels).components_
+    assert not calls
+    Y = X.astype(np.float64)
+    Y = (Y - Y.mean(axis=0)) / (Y.std(axis=0) if getattr(model, "scale", False) else 1.0)
+    s, W = svd_of(Y)[1:]
+    assert_allclose(model.singular_values_, s[:k], rtol=1e-6 if kind == "float32" else 1e-9)
+    assert subspace_distance(V.astype(np.float64), W[:k]) < (1e-6 if kind == "float32" else 1e-9)
 
 
 def test_what_a_sum_leaves_uncertain_is_found_at_once_by_qr(X, asked):
