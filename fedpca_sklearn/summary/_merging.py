@@ -394,8 +394,9 @@ def _sum_of_scatters(
     summed = {id(part) for part in matrices}
     others = [s._rows for s, part in zip(subspaces, parts, strict=True) if id(part) not in summed]
     of_part = max(part.certainty.n_certain for part in matrices)
-    cuts = is_integer(n_components) and n_components < len(total.mean)
-    n_certain = int(n_components) if cuts else of_part
+    n_certain = of_part
+    if is_integer(n_components) and n_components < len(total.mean):
+        n_certain = int(n_components)
     more = np.concatenate([*others, corrections])
     whole = added(matrices, more, total._dtype, n_certain)
     rounded = whole is None and any(part.precision == np.float32 for part in matrices)
