@@ -17,6 +17,7 @@ import numpy as np
 
 from .._validation.files import written
 from ..rounds._queries import LARGEST
+from ..summary._codec import check_regular
 
 
 @dataclass(frozen=True)
@@ -329,6 +330,7 @@ class Letter(NamedTuple):
 
 def read_letter(path: Any) -> tuple[Letter, str]:
     """A letter in a file, and the digest of the file."""
+    check_regular(path)
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > _LARGEST:
             raise ValueError(f"{os.fspath(path)}: it is too large for a message.")

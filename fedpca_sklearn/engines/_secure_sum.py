@@ -563,6 +563,11 @@ def signature(secret: bytes, session: bytes, at: int) -> bytes:
     return asymmetric.sign_message(asymmetric.bytes_to_private_key(secret), _text(session, at))
 
 
+def public_of(secret: bytes) -> bytes:
+    """The public key, as owners hand it over, of a secret one."""
+    return asymmetric.public_key_to_bytes(asymmetric.bytes_to_private_key(secret).public_key())
+
+
 def signers(
     session: bytes, at: int, signatures: Sequence[bytes], known: Iterable[bytes]
 ) -> list[bytes] | None:

@@ -23,6 +23,7 @@ from sklearn.base import clone
 from .._validation.checks import check_integer
 from .._validation.containers import check_text
 from ..privacy._ledger import locked
+from ..summary._codec import check_regular
 from ._messages import Array, Carrier, Context, Letter, Message, digest_of, read_letter, write_bytes
 from ._parameters import constructed, construction_of
 from ._questions import RefusedError, SiteRows
@@ -72,6 +73,14 @@ def check_signed(path: Any, letter: Letter, public: bytes) -> None:
         raise ValueError(f"{os.fspath(path)}: it is not signed with the key of its author.")
 
 
+def check_own(path: Any, letter: Letter, signature: Any, identity: tuple[bytes, Any]) -> None:
+    """Raise unless a letter has been signed with one's own key."""
+    from ._secure_sum import public_of
+
+    letter = letter._replace(about={**letter.about, _SIGNATURE: signature})
+    check_signed(path, letter, public_of(identity[0]))
+
+
 def _signed_of(letter: Letter) -> bytes:
     return hashlib.sha256(b"fedpca_sklearn: a letter" + letter.to_bytes()).digest()
 
@@ -80,6 +89,14 @@ def _check_keys(identity: tuple[bytes, Mapping[str, bytes]] | None, sites: list[
     """Raise unless a coordinator who has a key has those of all sites."""
     if identity is not None and (odd := set(sites) ^ identity[1].keys()):
         raise ValueError(f"identity must have the public key of each of {sites}, not {min(odd)!r}.")
+
+
+def _check_sites(sites: list[str]) -> None:
+    """Raise unless names of sites can be parts of file names."""
+    for site in sites:
+        check_text("sites", site)
+        if not site or set(site) & set('/\\:*?"<>|') or site[:1] in ".-":
+            raise ValueError(f"sites must be names that files can have, got {site!r}.")
 
 
 class AnswersAwaited(Exception):
@@ -102,8 +119,9 @@ class Study:
         Classes of one's own that its estimator is made of.
     identity : tuple of bytes and dict, or None, default=None
         The coordinator's secret key, and the public key of each site by its name, which owners have
-        handed over: PEM of keys on the curve P-384. Questions are signed then, and an answer that
-        its site has not signed is an error. It is kept nowhere, and needs the extra "flower".
+        handed over: PEM of keys on the curve P-384. The study and its questions are signed then,
+        and an answer that its site has not signed is an error. It is kept nowhere, and needs the
+        extra "flower".
 
     Attributes
     ----------
@@ -115,13 +133,14 @@ class Study:
 
     Notes
     -----
-    Who may write into the folder decides about the fit. A file ``0001.north.without`` beside a
-    question, which a person writes, says that the fit goes on without this site; an answer that
-    comes later is not looked at. Questions name the digests of all answers before them: a site
-    refuses a question that follows from another answer than its own. All files are written as a
-    whole or not at all. With ``identity`` each side knows who has written what it reads, whoever
-    carries it. Each call of `next` computes all that the coordinator has computed so far,
-    which for t questions is t (t + 1) / 2 times the server's small work of one.
+    Without ``identity`` who may write into the folder decides about the fit. A file
+    ``0001.north.without`` beside a question, which `without` or a person writes, says that the fit
+    goes on without this site; an answer that comes later is not looked at. Questions name the
+    digests of all answers before them: a site refuses a question that follows from another answer
+    than its own. All files are written as a whole or not at all. With ``identity`` each side knows
+    who has written what it reads, whoever carries it. Each call of `next` computes all that the
+    coordinator has computed so far, which for t questions is t (t + 1) / 2 times the server's
+    small work of one.
 
     Examples
     --------
@@ -149,15 +168,20 @@ class Study:
         self.folder, self.identity = Path(folder), identity
         path = self.folder / _STUDY
         try:
+            check_regular(path)
             found = json.loads(path.read_text(encoding="utf-8"))
+            signature = bytes.fromhex(found.pop(_SIGNATURE, ""))
             self._run, self._seed = int(found["run"]), bytes.fromhex(found["seed"])
             self.sites, self._min_sites = list(found["sites"]), int(found["min_sites"])
             self._estimator, secure = str(found["estimator"]), found["secure"]
-        except (ValueError, KeyError, TypeError) as error:
+            self._secure = None if secure is None else SecureAggregation(**secure)
+            _check_sites(self.sites)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: it is not what was written ({error}).") from None
         _check_keys(identity, self.sites)
+        if identity is not None:
+            check_own(path, Letter(found, Message(_STUDY)), signature, identity)
         self.estimator = constructed(self._estimator, known)
-        self._secure = None if secure is None else SecureAggregation(**secure)
         self.awaited: list[Path] = []
 
     @classmethod
@@ -197,10 +221,7 @@ class Study:
         study : Study
         """
         sites = [str(site) for site in sites]
-        for site in sites:
-            check_text("sites", site)
-            if not site or set(site) & set('/\\:*?"<>|') or site[:1] in ".-":
-                raise ValueError(f"sites must be names that files can have, got {site!r}.")
+        _check_sites(sites)
         if len(set(sites)) < len(sites) or len(sites) < check_integer("min_sites", min_sites):
             raise ValueError(
                 f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
@@ -217,6 +238,9 @@ class Study:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             raise ValueError(f"{path} exists: a folder has one study.")
+        if identity is not None:
+            about = signed(Letter(study, Message(_STUDY)), identity).about
+            study = {**study, _SIGNATURE: about[_SIGNATURE].hex()}
         write_bytes(path, json.dumps(study, indent=1).encode())
         return cls(folder, known, identity)
 
@@ -255,7 +279,14 @@ class Study:
         awaited = {path.stem.partition(".")[2]: path for path in self.awaited}
         if site not in awaited:
             raise ValueError(f"site must be awaited, one of {sorted(awaited)}, got {site!r}.")
-        write_bytes(awaited[site].with_suffix(".without"), b"")
+        path = awaited[site].with_suffix(".without")
+        if path.is_symlink():  # which would be written through
+            raise ValueError(f"{path} is a link.")
+        write_bytes(path, signed(self._going_on(path), self.identity).to_bytes())
+
+    def _going_on(self, path: Path) -> Letter:
+        """What the coordinator signs to go on without a site."""
+        return Letter({"run": self._run, "file": path.name}, Message("without"))
 
 
 class _Letters(Carrier):
@@ -298,7 +329,7 @@ class _Letters(Carrier):
         about = {"run": study._run, "number": self._turn, "site": site, "node": node}
         about |= {"estimator": study._estimator, "secure": terms, "after": self._after}
         letter, path = Letter(about, question), self._path(node, "question")
-        if not path.exists():
+        if not os.path.lexists(path):  # nor is there a link, which would be written through
             write_bytes(path, signed(letter, study.identity).to_bytes())
         elif unsigned(read_letter(path)[0]).to_bytes() != letter.to_bytes():
             raise RuntimeError(
@@ -312,6 +343,9 @@ class _Letters(Carrier):
         study, path = self.study, self._path(node, "answer")
         without = path.with_suffix(".without")
         if without.exists():
+            if study.identity is not None:
+                sign = read_letter(without)[0].about.get(_SIGNATURE)
+                check_own(without, study._going_on(without), sign, study.identity)
             return Message("", error=f"the coordinator went on without it: {without.name}"), ""
         if not path.exists():
             return None

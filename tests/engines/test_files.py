@@ -306,7 +306,7 @@ def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
     own = {site: (pairs[site][0], pairs["coordinator"][1]) for site in names}
     with pytest.raises(ValueError, match=r"identity must have the public key of .* not 'lab'"):
         Study.begin(tmp_path / "b", ROUNDS, names, identity=(b"", {**public, "lab": b""}))
-    Study.begin(tmp_path / "b", ROUNDS, names)
+    Study.begin(tmp_path / "b", ROUNDS, names, identity=coordinator)
     for _ in range(20):
         study = Study(tmp_path / "b", identity=coordinator)
         study.next()
@@ -332,6 +332,75 @@ def test_letters_are_signed_with_keys_that_were_handed_over(tmp_path):
             path.write_bytes(good)
     assert_same(fitted, HERE, 1e-14)
     assert all(b'"signature"' in p.read_bytes() for p in (tmp_path / "b").glob("0*.*"))
+
+
+def test_who_writes_into_the_folder_of_a_signed_study_changes_nothing(tmp_path):
+    """Neither what is fitted, by secure sums or not, nor who takes part."""
+    pytest.importorskip("flwr")
+    from engines.secure_helpers import pem_pair
+
+    names = list(PARTS)
+    (secret, _), stranger = pem_pair(), (pem_pair()[0], {})
+    identity = secret, {site: pem_pair()[1] for site in names}
+    secure = SecureAggregation(threshold=2)
+    Study.begin(tmp_path, ROUNDS, names, secure=secure, identity=identity).next()
+    path = tmp_path / "study.json"
+    good, written = json.loads(path.read_text()), path.read_text()
+    for changes in ({"secure": None}, {"estimator": "DistributedPCA()"}, {"signature": ""}):
+        path.write_text(json.dumps({**good, **changes}))
+        with pytest.raises(ValueError, match=r"study\.json: it is not signed with the key"):
+            Study(tmp_path, identity=identity)
+    path.write_text(written)
+    study, without = Study(tmp_path, identity=identity), tmp_path / "0001.east.without"
+    study.next()
+    study.identity = stranger
+    study.without("east")
+    study.identity = identity
+    for content in (b"", without.read_bytes()):
+        without.write_bytes(content)
+        with pytest.raises(ValueError, match=r"0001.east.without: it is n"):
+            study.next()
+    without.unlink()
+    study.next()
+    study.without("east")
+    (tmp_path / "0001.north.without").write_bytes(without.read_bytes())  # of another site
+    with pytest.raises(ValueError, match=r"0001\.north\.without: it is not signed"):
+        study.next()
+    (tmp_path / "0001.north.without").unlink()
+    assert study.next() is None
+    assert len(study.awaited) == 2
+
+
+def test_a_folder_that_others_write_into_leads_nowhere_else(tmp_path):
+    begun = tmp_path / "study" / "study.json"
+    Study.begin(begun.parent, ROUNDS, ["east", "west"])
+    good = json.loads(begun.read_text())
+    for sites in (["../east", "west"], ["east", 1]):
+        begun.write_text(json.dumps({**good, "sites": sites}))
+        with pytest.raises(ValueError, match=r"study.json: it is not what was written \("):
+            Study(begun.parent).next()
+    begun.write_text(json.dumps({**good, "secure": {"odd": 1}}))
+    with pytest.raises(ValueError, match="it is not what was written"):
+        Study(begun.parent)
+    begun.write_text(json.dumps(good))
+    question, answered = (begun.parent / f"0001.east.{what}" for what in ("question", "answer"))
+    question.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        Study(begun.parent).next()
+    assert not (tmp_path / "elsewhere").exists()
+    question.unlink()
+    study = Study(begun.parent)
+    study.next()
+    without = question.with_suffix(".without")
+    without.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"0001\.east\.without is a link"):
+        study.without("east")
+    without.unlink()
+    for other in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        other(answered)
+        with pytest.raises(ValueError, match="file must be a regular file"):
+            study.next()
+        answered.unlink()
 
 
 def test_answers_that_were_changed_later_are_noticed(begun, tmp_path):
