@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from .._base.adjusting import confounders_of
 from .._validation.containers import listed
@@ -354,9 +355,12 @@ def answer(options: Options) -> Report:
         raise ValueError(f"{options.question}: it is for site {named!r}, not {site!r}.")
     rows = Rows(options.rows, options, keep_missing=not options.drop_missing)
     given = None if options.estimator is None else constructed(options.estimator)
-    loaded = [SiteRows(batch, columns=rows.names) for batch in rows]
-    if not loaded:
+    if not (batches := list(rows)):
         raise ValueError(f"there is no row in {', '.join(options.rows)}.")
+    # in one piece: a question about batches, as files are read, would tell the rest of a few rows
+    sparse = any(map(sp.issparse, batches))
+    X = sp.vstack(batches, format="csr") if sparse else np.vstack(batches)
+    loaded = SiteRows(X, columns=rows.names)
     for name in options.allow or ():
         if public_class(name) is None:
             raise ValueError(f"--allow must name estimators of fedpca_sklearn, got {name!r}.")

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from console_helpers import X, as_csv, refused, run
 
+from fedpca_sklearn.engines._messages import Letter, Message, numbered, read_letter
+
 __all__ = ["run"]
 
 
@@ -66,6 +68,24 @@ def test_few_rows_are_not_answered_about(run, question):
     for file, words in (("none", "there is no row in none.csv"), ("wrong", "infinite in row 31")):
         assert words in refused(run, "answer", question(3), f"{file}.csv", "-o", "b")
     assert run("answer", question(3), "few.csv", "-o", "b", "--min-rows", "9")[0] == 0
+
+
+def test_files_of_rows_are_no_batches(run, question):
+    """All rows less those of a file are those of the other one, which may be few."""
+    as_csv("first.csv", X[:40]), as_csv("one.csv", X[40:41])
+    letter, _ = read_letter(question(0, "FederatedPCA(4)"))
+    found = []
+    for run_id, kind, *sent in (
+        (1, "summary"),
+        (2, "summary_of_batch", 0),
+        (3, "summary_of_batch", 1),
+    ):
+        message = Message(kind, letter.message.config, numbered(sent))
+        Path("asked").write_bytes(Letter({**letter.about, "run": run_id}, message).to_bytes())
+        assert run("answer", "asked", "first.csv", "one.csv", "-o", "told", "--force")[0] == 0
+        found.append(read_letter("told")[0].message.arrays)
+    assert found[0] == found[1]
+    assert set(found[2]) == {"over"}
 
 
 # -------------------------------------------------------------------- how often
