@@ -253,6 +253,8 @@ class Sites:
             site = _checked_name(site, node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
+        if node in self._described and site != self.names[node]:
+            raise BadMessageError("sent another name, dtype or columns than before")
         return Answer(site, config, dict(reply.arrays))
 
     def _claim(self, node: int, reply: Message | None) -> str:
@@ -351,7 +353,7 @@ class SecureSums(Sites):
 
     def announce(self, kind: str, *arguments: Any) -> None:
         """Begin sums with the bounds that all sites announce."""
-        self.announced = self.ask(kind, bounds_in, *arguments)
+        self.announced = self.ask(kind, bounds_in, *arguments, there=self.members)
 
     def begin_batch(self, kind: str, batch: int) -> dict[str, bytes]:
         """Begin sums about a batch, of no site where those that have one are too few.
