@@ -164,9 +164,10 @@ class SiteSums:
         if self.secure.identity is None:
             return []
         (signatures,) = _texts(message.config, "signatures")
-        known = self.secure.identity(context.given)[1]
+        secret, known = self.secure.identity(context.given)
         whole = len(signatures) == len(own["mask_keys"])
-        found = signers(own["session"], own["at"], signatures, known) if whole else None
+        who = own["session"], own["at"], signatures, known, public_of(secret)
+        found = signers(*who) if whole else None
         if found is None:
             raise RefusedError("all other sites must have signed the keys, with keys known here")
         return found
@@ -569,14 +570,16 @@ def public_of(secret: bytes) -> bytes:
 
 
 def signers(
-    session: bytes, at: int, signatures: Sequence[bytes], known: Iterable[bytes]
+    session: bytes, at: int, signatures: Sequence[bytes], known: Iterable[bytes], own: bytes = b""
 ) -> list[bytes] | None:
     """The known key by which each other site in the list has signed it, and b"" for this one.
 
-    None unless all have, each with another one of the known keys.
+    None unless all have, each with another one of the known keys, and none with the site's ``own``:
+    a server that has one site answer in two runs as two sites would learn its numbers.
     """
-    verified = asymmetric.verify_signature
-    left, found = {key: asymmetric.bytes_to_public_key(key) for key in known}, []
+    verified, keys = asymmetric.verify_signature, map(asymmetric.bytes_to_public_key, known)
+    left, found = {asymmetric.public_key_to_bytes(key): key for key in keys}, list[bytes]()
+    left.pop(own, None)
     for other, signed in enumerate(signatures):
         if other == at:
             found.append(b"")

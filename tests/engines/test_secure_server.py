@@ -432,6 +432,17 @@ def test_a_site_with_an_identity_knows_forged_sites():
     assert are_near(found, server.own_numbers(ROWS))
 
 
+def test_a_site_is_not_another_one_in_a_second_run():
+    """A list of keys that is the same at all sites has the own one, too."""
+    secret, public = pem_pair()
+    everybody = SecureAggregation(threshold=2, identity=lambda _: (secret, [public, public + b" "]))
+    server = Server(2, everybody)
+    server.sites[1].context.run_id = 2
+    server.keys().shares()
+    for i in range(2):
+        server.refused(i, "moments", **server.question(i), why="all other sites must have signed")
+
+
 def test_signatures_are_of_one_sum():
     everybody = list(known(*(pem_pair() for _ in range(3))))
     server = Server(3, everybody).keys().shares().masked()
