@@ -143,12 +143,11 @@ class SiteApp:
         return found, {"dtype": run["dtype"], **columns, **sealed}
 
     def _rows(self, task: Task, context: Context, batch: Any, keys: Any) -> AskedRows:
-        """Rows that a question is about, or their moments: the same until a run or batch begins.
+        """Rows that a question is about, or their moments: the same in all beginnings of a run.
 
         A server that asks again whether rows have changed learns of no row that has.
         """
-        begun = context.state[RUN].get("run" if batch is None else "batch")
-        key = context.node_id, context.run_id, batch, begun
+        key = context.node_id, context.run_id, batch
         if task.reads == MOMENTS and key in self._kept:
             return self._kept[key]
         public = list(context.run_config.values())

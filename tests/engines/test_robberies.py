@@ -4,6 +4,7 @@ Two sites whose rows differ, but have the same number, mean and scatter matrix t
 the same answers to the last bit, whatever a server asks: no question tells more of the rows.
 """
 
+from contextlib import suppress
 from functools import cache, partial
 
 import numpy as np
@@ -348,6 +349,8 @@ def test_a_run_is_about_the_rows_that_are_there_when_it_begins():
     first = whole(site.ask("moments")[1])
     np.testing.assert_allclose(first[:-1], there.sum(axis=0))
     there += 1
+    with suppress(ValueError):  # other rows are refused by files; elsewhere the run begins anew
+        assert (whole(site.ask("moments")[1]) == first).all()
     site.context.run_id += 1
     second = whole(site.ask("moments")[1])
     np.testing.assert_allclose(second[:-1], there.sum(axis=0))
