@@ -4,6 +4,7 @@ Two sites whose rows differ, but have the same number, mean and scatter matrix t
 the same answers to the last bit, whatever a server asks: no question tells more of the rows.
 """
 
+import hmac
 from contextlib import suppress
 from functools import cache, partial
 
@@ -340,6 +341,23 @@ def test_within_the_rules_a_server_learns_the_scatter_matrix():
 def test_a_row_that_joins_between_two_runs_is_told():
     before, after = (whole(Site(POWER, rows).ask("moments")[1]) for rows in (ROWS[:-1], ROWS))
     np.testing.assert_allclose((after - before)[:-1], ROWS[-1], atol=1e-10)
+
+
+def test_within_the_rules_a_category_of_one_row_tells_that_row():
+    """Its products with the other columns are the differences of the row from the mean."""
+    rows = ROWS.copy()
+    rows[:, 2] = 0.0
+    rows[17, 2] = 1.0
+    summary = summary_in(Site(made("FederatedPCA(8)"), rows).ask("summary")[1])
+    F = summary.singular_values[:, None] * summary.components
+    np.testing.assert_allclose(summary.mean + F[:, 2] @ F, rows[17], atol=1e-10)
+
+
+def test_within_the_rules_a_row_with_nearly_all_of_the_weight_is_told():
+    weight = np.full(200, 1e-9)
+    weight[17] = 1.0
+    *total, n = whole(Site(POWER, SiteRows(ROWS, weight)).ask("moments")[1])
+    np.testing.assert_allclose(np.divide(total, n), ROWS[17], atol=1e-5)
 
 
 def test_a_run_is_about_the_rows_that_are_there_when_it_begins():
@@ -753,6 +771,23 @@ def test_as_many_components_as_columns_tell_the_columns():
     summary = summary_in(site.ask("left_vectors", Array(keys))[1])
     part = site.ask("parts", Array(keys), summary.components)[1]["part"]
     np.testing.assert_allclose(summary.components.T @ part, CENTRED[at], atol=1e-9)
+
+
+def test_within_the_rules_a_combination_of_zeros_and_ones_tells_each_of_them():
+    """No row has half of the length of the vectors, and the numbers of rows are told."""
+    rows, rng = COLUMNS.copy(), np.random.default_rng(5)
+    rows[:, 0] = rng.random(40) < 0.4
+    site = Site(OWNER, SiteRows(rows, keys=range(40), salt=SALT))
+    keys, weights = site.ask("keys")[1]["keys"], np.zeros((1, 40))
+    weights[0, :12] = rng.uniform(1, 2, 12)
+    weights /= np.linalg.norm(weights)
+    found = site.ask("parts", Array(keys), weights)[1]
+    sums = (found["part"] + weights.sum() * found["mean"])[0, 0]
+    choices = np.array(list(np.ndindex((2,) * 12)))
+    (told,) = np.nonzero(np.abs(choices @ weights[0, :12] - sums) < 1e-9)
+    hashes = [hmac.digest(SALT, f"key {i}".encode(), "sha256") for i in range(40)]
+    at = [hashes.index(key.tobytes()) for key in keys[:12]]
+    assert choices[told].tolist() == [rows[at, 0].tolist()]
 
 
 # -------------------------------------------------------------------- what a run is given stays
