@@ -99,10 +99,10 @@ def private_scores(
     ((10, 10), 5.3, 1.0)
     """
     check_is_fitted(estimator)
-    if getattr(estimator, "mechanism", None) is None:
+    if not hasattr(estimator, "privacy_spent_"):  # whatever its parameter is now
         raise ValueError(
-            "estimator must be fitted with a mechanism, got mechanism=None: its components would "
-            "tell about the rows."
+            "estimator must be fitted with a mechanism, got one that has no privacy_spent_: its "
+            "components would tell about the rows."
         )
     mechanism._validate_params()
     at = two_components(estimator, components)

@@ -74,6 +74,13 @@ def test_noise_has_the_stated_size_and_lies_on_a_grid():
     assert exact.std == 0
 
 
+def test_components_without_noise_are_refused_whatever_the_parameter_is():
+    for mechanism in (None, PRIVATE):
+        plain = FederatedPCA(3, n_clients=2).fit(X).set_params(mechanism=mechanism)
+        with pytest.raises(ValueError, match="got one that has no privacy_spent_"):
+            private_scores(plain, X, PRIVATE)
+
+
 def test_counts_are_a_line_in_the_ledger_of_their_client(tmp_path):
     ledger = PrivacyLedger(tmp_path / "ledger.jsonl")
     assert_allclose(counts_of(ledger=ledger, client="a").spent.epsilon, 1.0, rtol=1e-9)
