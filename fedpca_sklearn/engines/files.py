@@ -386,7 +386,8 @@ def answer(
         Folder of the site, which nobody else may read: what was asked, answered, and released.
     estimator : object or None, default=None
         The owner's own, as in `client_app`: a question for another one is refused, and the refusal
-        names what differs. None: that of the question, which the coordinator has chosen.
+        names what differs. None: that of the question, which the coordinator has chosen; one with
+        another estimator inside is an error.
     policy : SitePolicy or None, default=None
         The owner's rules; None: ``SitePolicy()``, at least 10 rows. A mechanism needs its ledger,
         and a mechanism of the owner's in it or in ``estimator``: its budget is the one that counts.
@@ -437,6 +438,11 @@ def answer(
                 raise ValueError(
                     "the question is of a mechanism with a budget of the coordinator's choice: "
                     "SitePolicy(mechanism=..., ledger=...) or an estimator has the owner's."
+                )
+            if estimator is asked and getattr(asked, "estimator", None) is not None:
+                raise ValueError(
+                    "the question is of another estimator inside, which may weigh rows as the "
+                    f"coordinator likes, {text[:80]!r}: estimator=... gives the owner's."
                 )
             secure = _agreed(about.get("secure"), secure, estimator)
             try:

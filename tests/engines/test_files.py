@@ -25,6 +25,7 @@ from fedpca_sklearn import (
     FederatedPCA,
     FederatedPowerPCA,
     PrivacyLedger,
+    StreamingPCA,
     SubspaceMerge,
     SubspaceTracker,
 )
@@ -268,6 +269,32 @@ def test_a_coordinator_does_not_say_of_how_many_sites_noise_is_a_share(tmp_path)
         asked.write_bytes(letter._replace(about={**letter.about, "secure": secure}).to_bytes())
         with nullcontext() if says is None else pytest.raises(ValueError, match=says):
             assert not answered(asked, PARTS["east"], policy=policy, secure=kept)
+
+
+def test_a_coordinator_does_not_say_how_rows_are_weighted(tmp_path):
+    """An estimator inside that forgets would tell the last row."""
+    pca = FederatedPCA(2, estimator=StreamingPCA(2, forgetting_factor=1e-9))
+    Study.begin(tmp_path, pca, list(PARTS)).next()
+    asked = tmp_path / "0001.east.question"
+    with pytest.raises(ValueError, match="another estimator inside, which may weigh rows"):
+        answered(asked, PARTS["east"])
+    assert not answered(asked, PARTS["east"], estimator=pca)
+
+
+def test_two_sizes_of_batches_of_a_coordinators_choice_tell_a_row(tmp_path):
+    """What docs/promises.md says: the owner's own estimator has one."""
+    totals = []
+    for size in (40, 41):
+        tracker = made(f"FederatedSubspaceTracker(2, batch_size={size}, robust=False)")
+        tracker.set_params(init=made(f"FirstSubspace(n_rows={size})"))
+        study = Study.begin(tmp_path / str(size), tracker, ["east", "west"])
+        for _ in range(2):
+            study.next()
+            for path in study.awaited:
+                assert not answered(path, PARTS[site_of(path)], tmp_path / f"state {size}")
+        found = read_letter(study.folder / "0002.east.answer")[0].message.arrays["total"]
+        totals.append(np.frombuffer(found.data))
+    assert_allclose(totals[1] - totals[0], PARTS["east"][40], atol=1e-9)
 
 
 def test_a_site_answers_about_the_same_rows_and_what_its_owner_allows(begun, tmp_path):
