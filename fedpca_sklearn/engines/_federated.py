@@ -68,8 +68,11 @@ def _(estimator: FederatedPCA, secure: Secure = None) -> Tasks:
         seed = (rng.randint(2**31 - 1) + crc32(site.encode())) % (2**31 - 1)  # sites differ
         return fit_site(site, None, prototype, seed, X, weight, "fit").summary
 
-    def summary(site, X, *, weight, columns):
-        return shared.value_sent("summary", summary_of(site, X, weight, columns), X, weight)
+    def summary(site, X, *, weight, columns, min_rows):
+        found = summary_of(site, X, weight, columns)
+        if own and weight is None and found.n_samples < min_rows:
+            raise RefusedError(f"the estimator forgets all but fewer than min_rows={min_rows} rows")
+        return shared.value_sent("summary", found, X, weight)
 
     if estimator.missing is not None:
         return missing_tasks(estimator, summary_of)

@@ -355,6 +355,16 @@ def test_a_site_with_few_rows_answers_nothing(code, kind):
     assert_refused(Site(made(code), min_rows=201), kind, why="fewer than min_rows=201 rows")
 
 
+def test_an_estimator_inside_that_forgets_counts_enough_rows():
+    for factor, answered in ((0.5, False), (0.99, True)):
+        inside = made(f"FederatedPCA(2, estimator=StreamingPCA(2, forgetting_factor={factor}))")
+        if answered:
+            assert Site(inside).answers("summary")
+        else:
+            why = "the estimator forgets all but fewer than min_rows=10 rows"
+            assert_refused(Site(inside), "summary", why=why)
+
+
 # -------------------------------------------------------------------- number of questions
 
 # Site | kind | arguments | how often it is answered
