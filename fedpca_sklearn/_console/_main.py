@@ -234,6 +234,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report = options.command(options)
         report.warnings += dict.fromkeys(str(warning.message) for warning in caught)
         return report.show(options.json)
-    except (OSError, ValueError, ImportError, MemoryError) as error:
+    except (OSError, ValueError, ImportError, MemoryError, RuntimeError) as error:
         print(f"error: {one_line(error) or type(error).__name__}", file=sys.stderr)
         return 1

@@ -172,6 +172,8 @@ def _unknown(registered: Any, estimator: Any) -> TypeError:
 
 def check_parameters(estimator: Any) -> None:
     """Raise an error that names a wrong parameter."""
+    if not hasattr(estimator, "get_params"):
+        raise ValueError(f"estimator must be one, got {estimator!r:.80}.")
     getattr(estimator, "_check_parameters", estimator._validate_params)()
 
 

@@ -176,7 +176,7 @@ class Study:
             self._estimator, secure = str(found["estimator"]), found["secure"]
             self._secure = None if secure is None else SecureAggregation(**secure)
             _check_sites(self.sites)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"{path}: it is not what was written ({error}).") from None
         _check_keys(identity, self.sites)
         if identity is not None:

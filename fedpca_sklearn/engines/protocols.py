@@ -70,8 +70,8 @@ class SiteApp:
         policy: SitePolicy,
         secure: shared.Secure = None,
     ):
-        self._estimator = estimator = with_ledger(estimator, policy, secure)
         shared.check_parameters(estimator)
+        self._estimator = estimator = with_ledger(estimator, policy, secure)
         self._tasks = shared.secure_tasks(estimator, secure)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
         self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
@@ -174,9 +174,9 @@ def _error_text(error: Exception, kind: str, run: int) -> str:
 
 def checked_tasks(estimator: Any, secure: shared.Secure) -> shared.Tasks:
     """What sites do for an estimator, or an error if its parameters are not right for them."""
+    shared.check_parameters(estimator)
     if getattr(estimator, "mechanism", None) is not None:
         check_trust(estimator.mechanism, secure)
-    shared.check_parameters(estimator)
     return shared.secure_tasks(estimator, secure)
 
 

@@ -87,6 +87,25 @@ def test_a_fit_of_which_no_file_tells_is_an_error_that_says_where_it_is(run):
     assert_allclose(Study("study").next().eigenvalues_, values, rtol=1e-9)
 
 
+def test_a_study_that_cannot_go_on_ends_in_one_line(ask, run):
+    ask("FederatedPCA(2)")
+    for name in SITES:
+        letter = f"study/0001.{name}"
+        run("answer", f"{letter}.question", "a.csv", "-o", f"{letter}.answer", "--min-rows", "60")
+    assert "Too few sites: 0, but min_sites=2. Left out: " in refused(run, "next", "study")
+    begun = Path("study/study.json")
+    good = json.loads(begun.read_text())
+    for changes, why in (
+        ({"estimator": "[]"}, "estimator must be one, got"),
+        ({"estimator": "FederatedPCA(2, mechanism=5)"}, "The 'mechanism' parameter of"),
+        ({"min_sites": np.inf}, "it is not what was written"),
+    ):
+        begun.write_text(json.dumps({**good, **changes}))
+        assert why in refused(run, "next", "study")
+    begun.write_text("[" * 100_000)
+    assert "maximum recursion depth" in refused(run, "next", "study")
+
+
 def test_secure_sums_at_the_prompt(ask, run):
     pytest.importorskip("flwr")
     ask("DistributedPCA(2)", "--secure", "3")
