@@ -151,8 +151,14 @@ def labels_of_sites(subspaces: Sequence[Any]) -> list[Any]:
 
 
 def rows_of_summary(part: Any) -> int:
-    """Rows that moments or a summary stand for, as a whole number."""
-    return max(1, round(part.n_samples)) if part.n_samples > 0 else 0
+    """Rows that moments or a summary stand for, as a whole number.
+
+    Rows that fade, or of small weights, are no fewer than the directions that they have.
+    """
+    n = round(part.n_samples)
+    if n < part.n_features and isinstance(part, Subspace) and part.privacy is None:
+        n = max(n, part.n_components)
+    return max(1, n) if part.n_samples > 0 else 0
 
 
 # Entries of the rows that wait at a client: 512 kB, or a square where a stream would keep one.

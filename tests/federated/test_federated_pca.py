@@ -254,6 +254,18 @@ def test_given_summaries_go_on_with_further_clients(sites):
     assert_is_pca_of(first, X[np.isin(clients, [0, 2])], 4)
 
 
+@pytest.mark.parametrize("light", [1.0, 1e-280])
+def test_summaries_of_rows_that_weigh_little_show_all_that_they_know(light):
+    X = np.random.default_rng(0).standard_normal((40, 6)) * np.arange(1, 7)
+    weight = light * 0.5 ** np.arange(40)  # two rows, by their sum
+    parts = [Subspace.from_rows(X[i::2], sample_weight=weight[i::2]) for i in range(2)]
+    pca = FederatedPCA.from_subspaces(parts, 5)
+    Z = np.sqrt(weight / weight.sum())[:, None] * (X - np.average(X, axis=0, weights=weight))
+    s, V = np.linalg.svd(Z)[1:]
+    assert_allclose(pca.explained_variance_ratio_, (s**2 / np.sum(s**2))[:5], rtol=1e-9)
+    assert sine(pca.components_, V[:5]) < 1e-9
+
+
 @pytest.mark.parametrize(
     "merge", [None, SubspaceMerge(fan_in=2), ProjectionAverage()], ids=["flat", "tree", "average"]
 )
