@@ -18,7 +18,7 @@ from .._dask import RowChunks, is_dask, refuse_dask
 from .._kernels.threads import TINY_CALL, threads_for
 from .._validation.arrays import in_numpy, namespace_of
 from .._validation.checks import Interval, check_at_most_features, check_weight, is_real
-from .._validation.containers import validate_data
+from .._validation.containers import composed_names, validate_data
 from ..communication import CommunicationLog, Federation
 from ..communication._federation import log_fit
 
@@ -300,7 +300,7 @@ def label_order(label: Any) -> tuple[bool, Any]:
 
 
 def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
-    """Labels, n of them if that is known, as an array of integers or of strings."""
+    """Labels, n of them if that is known, as an array of integers or of composed strings."""
     if not isinstance(clients, np.ndarray) and namespace_of(clients) is not None:
         clients = in_numpy(clients)
     if isinstance(clients, np.ma.MaskedArray) and np.ma.is_masked(clients):
@@ -312,17 +312,27 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
         expected = "(n,)" if n is None else f"({n},)"
         found = repr(clients) if isinstance(clients, str) else f"shape {labels.shape}"
         raise ValueError(f"clients must have one label per row, shape {expected}, got {found}.")
-    if labels.dtype.kind in "iubU":
+    if labels.dtype.kind in "iub":
         return labels
+    if labels.dtype.kind == "U":
+        return _composed(labels)
     values = labels.tolist()
     kinds = [str if isinstance(v, str) else np.int64 if _is_whole(v) else None for v in values]
     if len(set(kinds)) < 2 and None not in kinds:
-        return labels.astype(kinds[0] if kinds else str)
+        return labels.astype(np.int64) if kinds[:1] == [np.int64] else _composed(labels.astype(str))
     some: list[Any] = [None] if None in kinds else [str, np.int64]
     got = " and ".join(repr(values[kinds.index(kind)]) for kind in some)
     raise ValueError(
         f"clients must be all integers or all strings, without missing values, got {got}."
     )
+
+
+def _composed(labels: np.ndarray) -> np.ndarray:
+    """Strings in Unicode's composed form, as names of sites are."""
+    if all(map(str.isascii, set(labels.tolist()))):
+        return labels
+    values, codes = np.unique(labels, return_inverse=True)
+    return np.array(composed_names(values.tolist()))[codes]
 
 
 def _is_whole(value: Any) -> bool:

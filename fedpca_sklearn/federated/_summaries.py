@@ -26,6 +26,7 @@ from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
 from .._validation.arrays import NAMESPACE
 from .._validation.checks import check_at_most_features, check_rows, is_integer
+from .._validation.containers import composed
 from ..streaming import StreamingPCA
 from ..streaming._blocks import State, after_blocks, blocks_of
 from ..streaming._sizes import Sizes
@@ -523,6 +524,7 @@ def remove(self: Any, label: Any) -> Any:
     check_is_fitted(self)
     if self._trust == "sum":
         raise ValueError("trust='sum' knows the sum of all clients only; none can be removed.")
+    label = composed(label) if isinstance(label, str) else label
     if label not in self._clients:
         raise ValueError(f"label must be one of clients_, {self.clients_}, got {label!r}.")
     others = {known: site for known, site in self._clients.items() if known != label}

@@ -213,7 +213,7 @@ def test_accounts_are_not_shared_by_clones_copies_and_searches():
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(1, "1"), ("1", 1), ("1", " 1"), ("1", "1\t"), ("caf\u00e9", "cafe\u0301")],
+    [(1, "1"), ("1", 1), ("1", " 1"), ("1", "1\t"), ("caf\u00e9", "caf\u00e9 ")],
 )
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_client_has_one_account_however_it_is_written(first, second, fails, failing):
