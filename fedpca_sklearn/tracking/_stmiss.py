@@ -54,11 +54,14 @@ class Misfit(NamedTuple):
         The noise over the mean square of an entry.
     least_share : float
         What the share may be where the residual is hidden.
+    entries : float
+        Number of entries.
     """
 
     noise: float
     share: float
     least_share: float
+    entries: float
 
     @classmethod
     def of(
@@ -68,7 +71,7 @@ class Misfit(NamedTuple):
         noise = max(residual, hidden) / free if free > 0 else math.nan
         share = max(noise * entries / square, ROUNDING_SHARE) if square > 0 else math.nan
         known = min(max(residual, 0.0) / max(hidden, residual, _TINY), 1.0)
-        return cls(noise, share, share * known)
+        return cls(noise, share, share * known, entries)
 
 
 def past_weight(alone: float, past: float, n: float, m: int) -> float:

@@ -161,7 +161,6 @@ class STMissTracker(BlockTransformer):
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         check_squares(Y)
         state, Y = self._cleaned(state, Y)
-        state = replace(state, whole=state.whole and not np.isnan(Y).any())
         # of a state that forgets and one that keeps the past, which has had less loss so far
         one, other = replace(state, rival=None), state.rival
         new = self._taken(one, Y)
@@ -172,7 +171,6 @@ class STMissTracker(BlockTransformer):
         other = replace(one, keeps=True) if other is None else other
         found = state.outliers, state.threshold, state.outlying
         other = replace(other, outliers=found[0], threshold=found[1], outlying=found[2])
-        other = replace(other, whole=state.whole)
         rival = self._taken(other, Y)
         forgets, keeps = (rival, new) if new.keeps else (new, rival)
         counted = keeps.summary
@@ -212,7 +210,8 @@ class STMissTracker(BlockTransformer):
             noise = optimism(len(Y), len(new.basis)) * misfit.noise
             # of a batch that was filled with the mean all was left
             noise = noise if math.isfinite(noise) else math.nan
-            new = replace(new, noise=noise, least=1.0, filling=1.0)
+            whole = misfit.entries > len(Y) * Y.shape[1] - 0.5
+            new = replace(new, noise=noise, least=1.0, filling=1.0, whole=whole)
         return replace(new, n_rows=new.n_rows + len(Y), owners=new.owners[len(Y) :])
 
     def _with(self, summary: Subspace, past: State, last: State) -> State:
@@ -246,7 +245,9 @@ class STMissTracker(BlockTransformer):
         if not math.isnan(now):
             noise = now if math.isnan(noise) else (left * noise + m * now) / (left + m)
             loss += m * now
-        past = replace(past, noise=noise, loss=loss)
+        # no entry was filled in; a sum over a channel may be off
+        whole = state.whole and misfit.entries > m * Y.shape[1] - 0.5
+        past = replace(past, noise=noise, loss=loss, whole=whole)
         return replace(past, summary=state.summary), past
 
     def _past(self, state: State, Y: np.ndarray, filled: Filled, misfit: Misfit) -> State:

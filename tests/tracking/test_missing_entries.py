@@ -70,7 +70,15 @@ def test_as_many_components_as_columns_fill_in_as_one_less_does(code, d):
     assert filled[0] < 1.2 * filled[1]
 
 
-@pytest.mark.parametrize("code", ["SubspaceTracker(3)", "RobustSubspaceTracker(3)"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "SubspaceTracker(3)",
+        "RobustSubspaceTracker(3)",
+        "FederatedSubspaceTracker(3, robust=False, random_state=0)",
+        "FederatedSubspaceTracker(3, channel=GaussianChannel(1e-3), random_state=0)",
+    ],
+)
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_the_noise_is_that_of_observed_entries(code, share):
     """What is filled in has none of its own: .65 of it were left with .3 of the entries missing."""
