@@ -92,7 +92,11 @@ def adjusting_of(estimator: Any, d: int, names: Sequence[str] | None = None) -> 
             f"where directions are cut, as of {d} columns: a share of what confounders leave "
             "is known after the cut."
         )
-    return Adjusting(bool(estimator.scale), confounders_of(estimator.partial_out, d, names))
+    confounders = confounders_of(estimator.partial_out, d, names)
+    if not estimator.scale:
+        return Adjusting(False, confounders)
+    takes_all = getattr(getattr(estimator, "merge", None), "_takes_all", True)
+    return Adjusting(True, confounders, not takes_all)
 
 
 def refinement_of(estimator: Any, subspace: Subspace) -> Refinement:
@@ -115,7 +119,7 @@ def model_of(
     _check_room(estimator, d, adjusting, n_components)
     most = n_components if is_integer(n_components) else None
     model, how, *_ = adjusted(subspace, adjusting, most)
-    shown: dict[str, Any] = {"_adjustment": how, "_model": model}
+    shown: dict[str, Any] = {"_adjusting": adjusting, "_adjustment": how, "_model": model}
     if adjusting.scale:
         shown["scale_"] = how.scale.copy()
     if adjusting.confounders:
@@ -142,11 +146,8 @@ def _check_room(estimator: Any, d: int, adjusting: Adjusting, n_components: Any)
 
 def untruncated_model(fitted: Any) -> Subspace:
     """The summary whose directions are shown, with all that are known."""
-    how = fitted._adjustment()
-    if how is None:
-        return fitted.subspace_
-    adjusting = Adjusting(hasattr(fitted, "scale_"), tuple(how.confounders.tolist()))
-    return adjusted(fitted.subspace_, adjusting).model
+    adjusting = fitted._values().get("_adjusting")
+    return fitted.subspace_ if adjusting is None else adjusted(fitted.subspace_, adjusting).model
 
 
 def taken_off(fitted: Any, model: Subspace) -> float:

@@ -314,25 +314,20 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
         raise ValueError(f"clients must have one label per row, shape {expected}, got {found}.")
     if labels.dtype.kind in "iub":
         return labels
-    if labels.dtype.kind == "U":
-        return _composed(labels)
     values = labels.tolist()
-    kinds = [str if isinstance(v, str) else np.int64 if _is_whole(v) else None for v in values]
-    if len(set(kinds)) < 2 and None not in kinds:
-        return labels.astype(np.int64) if kinds[:1] == [np.int64] else _composed(labels.astype(str))
-    some: list[Any] = [None] if None in kinds else [str, np.int64]
-    got = " and ".join(repr(values[kinds.index(kind)]) for kind in some)
-    raise ValueError(
-        f"clients must be all integers or all strings, without missing values, got {got}."
-    )
-
-
-def _composed(labels: np.ndarray) -> np.ndarray:
-    """Strings in Unicode's composed form, as names of sites are."""
-    if all(map(str.isascii, set(labels.tolist()))):
-        return labels
-    values, codes = np.unique(labels, return_inverse=True)
-    return np.array(composed_names(values.tolist()))[codes]
+    if labels.dtype.kind != "U":
+        kinds = [str if isinstance(v, str) else np.int64 if _is_whole(v) else None for v in values]
+        if len(set(kinds)) > 1 or None in kinds:
+            some: list[Any] = [None] if None in kinds else [str, np.int64]
+            got = " and ".join(repr(values[kinds.index(kind)]) for kind in some)
+            raise ValueError(
+                f"clients must be all integers or all strings, without missing values, got {got}."
+            )
+        labels = labels.astype(kinds[0] if kinds else str)
+    if labels.dtype.kind == "U" and not all(map(str.isascii, set(values))):
+        names, codes = np.unique(labels, return_inverse=True)
+        labels = np.array(composed_names(names.tolist()))[codes]
+    return labels
 
 
 def _is_whole(value: Any) -> bool:

@@ -26,6 +26,7 @@ from .._validation.checks import (
 )
 from ..communication._federation import Message
 from ..summary import Subspace, _merging
+from ..summary._adjusted import scatter_of_columns
 from ..summary._directions import MERGE_METHODS
 from ..summary._metric import equilibrated, merged
 from ..summary._projection_mean import factor_along
@@ -59,6 +60,8 @@ class MergeStrategy(Strategy):
     fan_in: int | None = None
     # Who takes numbers of components only, and why; None: shares as well.
     _counts: str | None = None
+    # Whether the merge is that of all rows alike, and judges none.
+    _takes_all = False
 
     @property
     def compares_sites(self) -> bool:
@@ -206,7 +209,7 @@ def check_count(n_components: Any, of: str, or_none: bool = False) -> Any:
 
 def takes_all(merge: MergeStrategy | None) -> bool:
     """Whether a merge is that of all rows alike, and judges none."""
-    return merge is None or isinstance(merge, SubspaceMerge)
+    return merge is None or merge._takes_all
 
 
 def moments_and_factor(parts: Sequence[Subspace]) -> tuple[Subspace, Callable]:
@@ -284,6 +287,7 @@ class SubspaceMerge(MergeStrategy):
     truncate: bool = allowed("boolean", default=False)
     center: str = allowed(StrOptions({"all", "site"}), default="all")
     forgetting_factor: float = allowed(Interval(Real, 0, 1, closed="right"), default=1.0)
+    _takes_all = True
 
     @property
     def compares_sites(self) -> bool:
@@ -540,11 +544,15 @@ def _merged_in_units(
 ) -> Subspace:
     """The same in units that fit how rows are adjusted; messages are those of rows as they are."""
     adjusting = adjusting_of(pca, whole[0].n_features, whole[0].feature_names)
+    known = [  # also of those by other libraries, before the merge cuts
+        s if s.column_scatter is not None else s._replace(column_scatter=scatter_of_columns(s))
+        for s in whole
+    ]
     if strategy._adds_up:
         last.record(whole)
         kept = strategy.directions_kept(whole, with_confounders(pca, n_certain))
-        return merged(whole, kept, adjusting, n_certain)
-    parts, restored = equilibrated(whole, adjusting, n_certain, not takes_all(pca.merge), last.once)
+        return merged(known, kept, adjusting, n_certain)
+    parts, restored = equilibrated(known, adjusting, n_certain, not takes_all(pca.merge), last.once)
     sent = {id(part): of for part, of in zip(parts, whole, strict=True)}
 
     def record(messages: list[Subspace], receivers: list | None = None) -> None:

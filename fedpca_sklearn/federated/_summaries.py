@@ -256,7 +256,7 @@ def work_of_clients(pca: Any, X: Any, method: str, weighted: bool) -> Summarised
         beyond: int | Literal["auto"] = "auto"
         if isinstance(n_components, Integral) and d > sizes.SMALL_DIMENSION:
             beyond = sizes.auto_oversampling(n_components)  # as are worth their bytes in a message
-        scale, confounders = adjusting_of(pca, d)  # rows come without names
+        scale, confounders, _ = adjusting_of(pca, d)  # rows come without names
         estimator = StreamingPCA(
             n_components, oversampling=beyond, scale=scale, partial_out=list(confounders) or None
         )

@@ -149,10 +149,13 @@ class Adjusting(NamedTuple):
         Whether columns are divided by their deviations.
     confounders : tuple of int
         Columns whose linear effects are taken out of the others, before that.
+    averaged : bool
+        Whether directions may have more of a column than the rows, as averages of sites' have.
     """
 
     scale: bool = False
     confounders: tuple[int, ...] = ()
+    averaged: bool = False
 
     def __bool__(self) -> bool:
         return self.scale or bool(self.confounders)
@@ -341,13 +344,20 @@ def _columns(summary: Subspace, adjusting: Adjusting) -> _Columns:
     # directions have rounding errors in a constant column
     tiny = 0.0 if known else _EXPLAINED[summary._dtype] ** 2 * summary.scatter
     # a client that states less would have a column that outweighs all columns of the others
-    more = squares > _MORE * scatter
+    more = (squares > _MORE * scatter) & (not adjusting.averaged)
     stated = np.where(more & (squares > tiny), squares, scatter)
     constant = deviations(stated, summary.mean, n) == 0
     scatter = np.where(more & ~constant, squares, scatter)
     confounders = np.array(adjusting.confounders, dtype=int)
     others = np.delete(np.arange(len(scatter)), confounders)
     return _Columns(confounders, others, constant, scatter, summary.mean, n)
+
+
+def with_scatter_shown(summary: Subspace) -> Subspace:
+    """The summary, whose columns have no less scatter than its directions have of them."""
+    scatter = _columns(summary, Adjusting()).scatter
+    unchanged = np.array_equal(scatter, scatter_of_columns(summary))
+    return summary if unchanged else summary._replace(column_scatter=scatter)
 
 
 def _directions(left: _Left, columns: _Columns, scaled: bool) -> Any:

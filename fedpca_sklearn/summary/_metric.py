@@ -23,7 +23,15 @@ from .._kernels.sizes import EXACT_ORDER, FEW_ROWS, SMALL_DIMENSION, passes_pay,
 from .._validation.checks import is_integer
 from .._validation.containers import names_known
 from . import _updating
-from ._adjusted import Adjusting, adjusted, deviations, is_certain, rescaled, scatter_of_columns
+from ._adjusted import (
+    Adjusting,
+    adjusted,
+    deviations,
+    is_certain,
+    rescaled,
+    scatter_of_columns,
+    with_scatter_shown,
+)
 from ._directions import ALIKE
 from ._exact import Factor, ScatterMatrix, added
 from ._merging import merge_subspaces, pooled_moments
@@ -226,6 +234,8 @@ def equilibrated(
     ``compares_sites``: whether the merge compares sites, so that units are those of scaled rows.
     ``once(sources, how, make)`` may return what has been made of the same before.
     """
+    if compares_sites:  # a merge of theirs does not tell who has stated too little
+        summaries = [with_scatter_shown(s) if s.n_samples > 0 else s for s in summaries]
     units = _units_of_merge(summaries, adjusting, n_components, compares_sites)
     if units is None:
         return list(summaries), lambda summary: summary

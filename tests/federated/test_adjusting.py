@@ -30,6 +30,7 @@ from fedpca_sklearn import (
     RobustMerge,
     StreamingPCA,
     Subspace,
+    SubspaceMerge,
     excess_error,
     make_power_law,
 )
@@ -177,13 +178,29 @@ def test_names_of_confounders_and_a_pipeline_of_scikit_learn():
     assert_allclose(exported[0].var_, StandardScaler().fit(X).var_, atol=1e-20)
 
 
-@pytest.mark.parametrize("merge", [RobustMerge(), NoiseAwareMerge(), ProjectionAverage()])
-def test_merges_that_judge_sites_judge_scaled_rows(merge):
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+@pytest.mark.parametrize(
+    "merge", [RobustMerge(), RobustMerge("median"), NoiseAwareMerge(), ProjectionAverage()]
+)
+def test_merges_that_judge_sites_judge_scaled_rows(merge, shift):
+    """Of sites that differ, an average has directions with more of a column than all rows have."""
     X, clients = rows_of(16, spread=1.5, mean=3.0), np.arange(120) % 5
+    X += shift * clients[:, None] * X.std(axis=0) * np.cos(np.arange(X.shape[1]))
     pca = FederatedPCA(2, scale=True, merge=merge).fit(X, clients=clients)
     of_scaled = FederatedPCA(2, merge=merge).fit(StandardScaler().fit_transform(X), clients=clients)
     assert sine(pca.components_, of_scaled.components_) < 1e-9
     assert_allclose(pca.explained_variance_, of_scaled.explained_variance_)
+    assert_allclose(pca.scale_, StandardScaler().fit(X).scale_)
+
+
+@pytest.mark.parametrize("merge", [SubspaceMerge(truncate=True), ProjectionAverage()])
+def test_what_a_merge_cuts_of_another_librarys_summaries_is_scaled_before(merge):
+    X, clients = rows_of(16, spread=1.5, mean=3.0), np.arange(120) % 5
+    ours = FederatedPCA(2, scale=True, merge=merge).fit(X, clients=clients)
+    theirs = clone(ours).set_params(estimator=PCA(svd_solver="full")).fit(X, clients=clients)
+    assert_allclose(theirs.scale_, StandardScaler().fit(X).scale_)
+    assert sine(theirs.components_, ours.components_) < 1e-9
+    assert_allclose(theirs.explained_variance_, ours.explained_variance_)
 
 
 def test_columns_that_come_late_and_rows_without_deviation():
@@ -412,14 +429,16 @@ def test_a_cut_of_sparse_rows_is_hardly_worse_than_of_dense_ones(scale):
     assert error[1] < 4 * error[0] < 4e-3
 
 
-@pytest.mark.parametrize("confounders", [None, [4]])
-def test_a_site_that_states_too_little_of_a_column_does_not_outweigh_the_others(confounders):
+@pytest.mark.parametrize(
+    ("confounders", "merge"), [(None, None), ([4], None), (None, RobustMerge("median", 0))]
+)
+def test_a_site_that_states_too_little_of_a_column_does_not_outweigh_the_others(confounders, merge):
     """All of column 0, and stated of column 1: scaled, it was 1e9 times all other columns."""
     X, numbers = unlike_columns(4, spread=1.0), {"n_samples": 5.0, "scatter": 1e12}
     V, moved = np.eye(X.shape[1]), {"singular_values": np.array([1e6]), **numbers}
     lie = Subspace(V[:1], mean=X.mean(axis=0), column_scatter=1e12 * V[1], **moved)
     sites = [Subspace.from_rows(X[::2]), Subspace.from_rows(X[1::2])]
-    how = {"scale": True, "partial_out": confounders}
+    how = {"scale": True, "partial_out": confounders, "merge": merge}
     pca = FederatedPCA.from_subspaces([*sites, Subspace.from_bytes(lie.to_bytes())], 3, **how)
     assert pca.explained_variance_.max() < len(V)
     assert pca.explained_variance_ratio_.sum() <= 1
@@ -434,7 +453,7 @@ def test_rows_that_follow_a_summary_that_was_cut():
     X = unlike_columns(4, spread=1.0)
     cut = StreamingPCA(3).fit(X[:150]).subspace_.truncate(2)
     pca = StreamingPCA.from_subspace(cut, 2, scale=True).partial_fit(X[150:])
-    assert_allclose(pca.scale_, X.std(axis=0))
+    assert_allclose(pca.scale_, StandardScaler().fit(X).scale_)
     assert_allclose(pca.subspace_.column_scatter.sum(), pca.subspace_.scatter)
     assert pca.subspace_error_bound_ > 1e-3
     with pytest.warns(UserWarning, match="n_components=2 must be at most 1: .* keeps 2 of 12"):
