@@ -10,23 +10,24 @@ from golden_cases import made
 from numpy.testing import assert_array_equal
 
 import fedpca_sklearn
-from fedpca_sklearn import StreamingPCA, SubspaceMonitor
+from fedpca_sklearn import StreamingPCA, Subspace, SubspaceMonitor
 from fedpca_sklearn.monitoring._learning import DriftTest
 from fedpca_sklearn.monitoring._model import MonitorModel
 
+PACKAGE = Path(fedpca_sklearn.__file__).parent
 # Where states are published.
-BASE = str(Path(fedpca_sklearn.__file__).parent / "_base")
+BASE = str(PACKAGE / "_base")
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((60, 6)) * [5, 4, 3, 2, 1, 1], RNG.standard_normal((20, 6)) + 3
 
 
-def interrupted_at(line, work):
-    """Raise in a line of `BASE`, counted as they come; whether there are so many."""
+def interrupted_at(line, work, where=BASE):
+    """Raise in a line of a part, counted as they come; whether there are so many."""
     lines, outer = 0, sys.gettrace()
 
     def trace(frame, event, argument):
         nonlocal lines
-        if not frame.f_code.co_filename.startswith(BASE):
+        if not frame.f_code.co_filename.startswith(where):
             return None
         lines += event == "line"
         if event == "line" and lines == line:
@@ -67,6 +68,24 @@ def test_an_interruption_where_a_state_is_published(code, rows):
         model.partial_fit(rows)
         assert_equal_bits(model, copy.deepcopy(expected).partial_fit(rows))
     assert n_before > 5
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_interruption_of_a_save_leaves_a_whole_file_and_no_other(tmp_path, there):
+    path, line, go_on = tmp_path / "model", 0, True
+    while go_on:
+        line += 1
+        Subspace.from_rows(X).save(path)
+        if not there:
+            path.unlink()
+        go_on = interrupted_at(
+            line,
+            lambda: Subspace.from_rows(Y).save(path),
+            str(PACKAGE / "_validation" / "files.py"),
+        )
+        assert list(tmp_path.iterdir()) == [path] * path.exists()
+        assert not path.exists() or Subspace.load(path).n_samples in (60, 20)
+    assert line > 10
 
 
 def statistics(monitor):

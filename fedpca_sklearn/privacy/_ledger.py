@@ -93,6 +93,8 @@ def locked(path: str) -> Iterator[int]:
         _lock(descriptor)
         yield descriptor
     finally:
+        if fcntl is not None:  # a process that was forked meanwhile would keep the lock
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)  # which gives the lock back
 
 

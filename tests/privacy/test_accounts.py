@@ -366,6 +366,16 @@ def test_a_file_has_one_writer_at_a_time(tmp_path):
     writer.join()
 
 
+def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(tmp_path):
+    fcntl = _ledger.fcntl or pytest.skip("no lock on Windows outlives its process")
+    path = str(tmp_path / "lines")
+    with locked(path) as file:
+        of_child = os.dup(file)
+    with open(path) as again:
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(of_child)
+
+
 def test_a_line_that_was_cut_off_refuses_until_it_is_deleted(ledger):
     """Nothing was released for it: the noise is drawn once the whole line is on the disk."""
     model(1, n_releases=2, ledger=ledger).fit(rows(), clients=ONE)
