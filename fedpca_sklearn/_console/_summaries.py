@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
@@ -48,7 +49,16 @@ class Report:
         for warning in self.warnings:
             print(f"warning: {one_line(warning)}", file=sys.stderr)
         whole = {**self.facts, "warnings": self.warnings}
-        print(json.dumps(plain(whole), allow_nan=False) if as_json else self.text)
+        text = json.dumps(plain(whole), allow_nan=False) if as_json else self.text
+        if isinstance(sys.stdout, io.TextIOWrapper):  # which may have no letter for a name
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            # what is left in the buffer would fail again at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not isinstance(error, BrokenPipeError):  # a reader like `head` has seen enough
+                raise
         return self.code
 
 

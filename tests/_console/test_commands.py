@@ -518,6 +518,23 @@ def test_names_of_files_are_not_obeyed_by_a_terminal(run):
     assert "\x1b" not in out
 
 
+def test_an_output_without_room_letters_or_reader(run, monkeypatch, capsys):
+    """A name that the encoding lacks is escaped, a full disk an error in a line."""
+    read, write = os.pipe()
+    os.close(read)
+    site("Zürich", X)
+    for file, code, error in (
+        ("letters", 0, ""),
+        ("/dev/full", 1, "error: [Errno 28] No space left on device\n"),
+        (write, 0, ""),
+    ):
+        with open(file, "w", encoding="ascii") as out, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", out)
+            assert main(["inspect", "Zürich.fed"]) == code
+        assert capsys.readouterr().err == error
+    assert r"Z\xfcrich" in Path("letters").read_text()
+
+
 def test_json_has_no_infinity_and_nothing_that_a_terminal_obeys(run):
     Subspace.from_rows(X)._replace(site="n\u3000\u00e9").save("odd.fed")
     out = run("inspect", "odd.fed", "--json")[1]
