@@ -17,12 +17,12 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.utils import check_array
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import validate_data
 
 from ._kernels.threads import single_blas_thread
 from ._validation.checks import check_finite, check_weight, number_or_none
+from ._validation.containers import checked_array
 from .summary import Subspace
 from .summary._adjusted import Adjusting
 from .summary._merging import tighter_fraction
@@ -192,9 +192,7 @@ def _present(rows: Any, weight: Any) -> tuple[Any, np.ndarray | None, bool]:
     weight = check_weight(weight, rows.shape[0])
     if not rows.shape[0] or (weight is not None and not weight.any()):
         return rows, weight, False
-    rows = check_array(
-        rows, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, input_name="X"
-    )
+    rows = checked_array(rows, accept_sparse="csr", dtype="numeric")
     return rows, weight, True
 
 

@@ -226,6 +226,17 @@ def test_a_chunk_that_is_refused_is_named_where_the_order_counts(threads):
         NAMES["GROUSE"](3, random_state=0).fit(chunked(X))
 
 
+@every_estimator
+def test_what_is_masked_or_no_date_is_missing_in_a_chunk(pca, threads):
+    gone = np.zeros((1000, 40), dtype=bool)
+    gone[700, 3] = True
+    times = np.round(1e6 * rows()).astype("m8[us]")
+    times[gone] = "NaT"
+    for X in (np.ma.array(rows(), mask=gone), times):
+        with pytest.raises(ValueError, match=r"(Chunk|Client) 3: Input X contains NaN"):
+            clone(pca).fit(chunked(X))
+
+
 def test_transform_is_lazy_and_carries_no_models(threads):
     X, computed = rows(), []
     fitted = FederatedPCA(5).fit(chunked(X, 100, 40))
