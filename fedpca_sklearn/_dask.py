@@ -86,8 +86,8 @@ class RowChunks:
     """
 
     def __init__(self, estimator: Any, X: Any, sample_weight: Any = None, *, reset: bool = True):
-        header = X._meta if is_dask_frame(X) else X  # without rows, for the names
-        X = as_dask_array(X)
+        frame, X = (X, as_dask_array(X)) if is_dask_frame(X) else (None, X)
+        header = X if frame is None else frame._meta  # without rows, for the names
         _check_2d(X)
         if not X.shape[1] >= 1:  # NaN if unknown
             raise ValueError(
@@ -100,7 +100,9 @@ class RowChunks:
         X = _whole_rows(X)
         self.shape, self.dtype = X.shape, X.dtype
         task = delayed(_of_width, pure=True)
-        self.rows = [task(rows, X.shape[1]) for rows in X.to_delayed().ravel()]
+        # parts of a frame are frames of pandas, whose NA a chunk of an array would hold as objects
+        parts = X.to_delayed().ravel() if frame is None else frame.to_delayed()
+        self.rows = [task(rows, X.shape[1]) for rows in parts]
         self.weights = _weights_of(X, sample_weight)
 
     def __getitem__(self, i: int) -> Any:

@@ -360,6 +360,9 @@ def test_partitions_without_rows_float32_and_missing_entries(here):
     with pytest.raises(ValueError, match=r"Chunk .*NaN"):
         StreamingPCA(2).fit(holes)
     assert SubspaceTracker(2, batch_size=9).fit(holes).n_samples_ == 60
+    nullable = FRAME.mask(FRAME > 11).astype("Float64")
+    pca = FederatedPCA(2, missing=NAMES["AvailablePairs"]()).fit(of_dask(nullable))
+    assert_allclose(pca.mean_, nullable.mean().to_numpy(float))
 
 
 def test_two_partitions_are_more_than_is_in_memory(here):
