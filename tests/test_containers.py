@@ -221,12 +221,13 @@ def test_a_masked_weight_label_or_number_is_refused():
     hidden = np.ma.array(np.ones(60), mask=np.arange(60) == 3)
     for call in (
         lambda: StreamingPCA(2).fit(X, sample_weight=hidden),
+        lambda: StreamingPCA(2, half_life="1h").fit(X, times=hidden.astype("M8[s]")),
         lambda: FederatedPCA(2).fit(X, clients=hidden),
         lambda: FederatedPCA(2).fit(X, clients=np.ma.array(["a"] * 60, mask=hidden.mask)),
         lambda: reconstruction_error(np.ma.array(X, mask=X > 1), np.eye(4)[:2]),
         lambda: subspace_distance(np.ma.array(np.eye(4)[:2], mask=X[:2] > 0), np.eye(4)[:2]),
     ):
-        with pytest.raises(ValueError, match=r"NaN|got a masked one"):
+        with pytest.raises(ValueError, match=r"NaN|NaT|got a masked one"):
             call()
 
 

@@ -328,6 +328,13 @@ class RowBuffer:
         """Some of the rows, of the kind, dtype and columns of all, or none of them."""
         return self._blocks[0][0]
 
+    def is_of(self, rows: Any, times: Any) -> bool:
+        """Whether rows are of the same kind, dense or sparse, and their times of the same unit."""
+        first, known, _ = self._blocks[0]
+        return type(rows) is type(first) and (
+            known is None or getattr(times, "dtype", 0) == known.dtype
+        )
+
     def whole(self) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
         """The rows, their times and their weights; None instead of weights that are all 1."""
         rows, times, weight = zip(*self._blocks[: self._n_blocks], strict=True)

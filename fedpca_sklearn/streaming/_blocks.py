@@ -56,7 +56,14 @@ from ..summary._merging import checked_with_namespace
 from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._refinement import Refinement, local_products, products_of
 from ..summary._updating import stays_sparse, updated_by_block
-from ._forgetting import CAME_WITHOUT_TIMES, duration_of, shares_left, times_of, times_of_rows
+from ._forgetting import (
+    CAME_WITHOUT_TIMES,
+    duration_of,
+    in_one_unit,
+    shares_left,
+    times_of,
+    times_of_rows,
+)
 from ._sizes import ROWS_AT_LEAST, Sizes, start_rank
 
 # Blocks whose rank is remembered.
@@ -196,8 +203,9 @@ def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.dat
     half_life: Any = duration_of(pca.half_life)
     newest, before = times.max(), None if state is None else state.last_time
     if state is not None and before is not None:
-        newest = np.maximum(newest, before)
-        past = float(shares_left(before, newest, half_life))
+        times, last = in_one_unit(times, np.asarray(before))
+        newest = np.maximum(times.max(), last)
+        past = float(shares_left(last, newest, half_life))
         state = replace(state, subspace=state.subspace.decay(past))
     return state, newest, shares_left(times, newest, half_life)
 
@@ -447,7 +455,7 @@ def with_few(pca: Any, stream: Stream, X: Any, sample_weight: Any, times: Any) -
     entries = rows.data if sp.issparse(rows) else rows.ravel()
     check_columns(pca, rows.shape[1])
     room = Sizes(pca, rows.shape[1]).buffer()
-    if buffer is not None and type(rows) is not type(buffer.first):
+    if buffer is not None and not buffer.is_of(rows, times):
         state, buffer = stream.after(pca), None
     if len(parts) > 1 or room == 1 or not is_bounded(entries) or not has_bounds(state):
         return None

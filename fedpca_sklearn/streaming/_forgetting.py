@@ -47,7 +47,7 @@ def duration_of(half_life: Any) -> np.timedelta64 | None:
     elif not isinstance(half_life, np.timedelta64):
         return None
     # a month, or a number without a unit, is no length of time
-    no_length = found is None or np.datetime_data(found)[0] in ("Y", "M", "generic")
+    no_length = found is None or np.datetime_data(found)[0] not in _UNITS.values()
     if no_length or found.astype(np.int64) <= 0:  # NaT is the smallest of all
         raise ValueError(
             "half_life must be a positive number of rows, or a positive time: a numpy.timedelta64 "
@@ -107,20 +107,27 @@ def times_of_rows(half_life: Any, times: Any, X: Any) -> np.ndarray | None:
 
 def times_of(times: Any, n: int) -> np.ndarray:
     """Times of n rows as datetime64, of time zones in UTC."""
-    found = np.asarray(times)
+    found = times.filled(np.datetime64("NaT")) if np.ma.is_masked(times) else np.asarray(times)
     if found.dtype.kind == "O":
         _refuse_periods(found)
     if found.dtype.kind in "OSU":
         with suppress(TypeError, ValueError), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*timezone")  # numpy tells that it takes UTC
-            found = np.asarray(times, dtype="datetime64[us]")
+            found = np.asarray(found, dtype="datetime64[us]")
     if found.dtype.kind != "M":
         raise TypeError(f"times must be datetime64 or what numpy reads as such, got {found.dtype}.")
     if found.shape != (n,):
         raise ValueError(f"times must have one time per row, shape ({n},), got {found.shape}.")
     if np.isnat(found).any():
         raise ValueError(f"times must not be missing, got NaT at row {np.isnat(found).argmax()}.")
-    return found
+    return found.astype("M8[D]") if np.datetime_data(found.dtype)[0] in "YM" else found
+
+
+def in_one_unit(*times: np.ndarray) -> list[np.ndarray]:
+    """Times in the finest of their units, or in microseconds where it ends before they do."""
+    found = [part.astype(np.result_type(*times)) for part in times]
+    whole = [(new.astype(old.dtype) == old).all() for new, old in zip(found, times, strict=True)]
+    return found if all(whole) else [part.astype("M8[us]") for part in times]
 
 
 def _refuse_periods(times: np.ndarray) -> None:
@@ -195,7 +202,9 @@ class Clock:
 
     def with_more(self, times: np.ndarray) -> Clock:
         """Clock that knows the times of more rows, in their order."""
-        newest = times[:1] if self.newest is None else np.array([self.newest])
+        last = times[:0] if self.last is None else np.array([self.last])
+        last, known, times = in_one_unit(last, self.times, times)
+        newest = np.concatenate([times[:1], last, known])[-1:]
         seen = np.concatenate([newest, times])
         back = np.flatnonzero(seen[1:] < seen[:-1])
         if len(back):
@@ -203,7 +212,7 @@ class Clock:
                 "times must not decrease, as a tracker takes rows in their order, got "
                 f"{times[back[0]]} at row {back[0]}, after a later time."
             )
-        return Clock(self.last, np.concatenate([self.times, times]))
+        return Clock(last[0] if len(last) else None, np.concatenate([known, times]))
 
     def steps(self, m: int, half_life: np.timedelta64) -> np.ndarray:
         """Half-lives between each of the next m rows and the row before it, 0 for the first one."""

@@ -119,6 +119,22 @@ def test_the_moments_are_those_of_explicit_weights_and_the_cuts_change_no_bit(mo
         assert_allclose(other.explained_variance_, whole.explained_variance_, rtol=tol)
 
 
+@each("StreamingPCA(3)", *TIMED)
+@pytest.mark.parametrize("n_rows", [1, 100])
+@pytest.mark.parametrize("units", [("ns", "s"), ("s", "ns"), ("D", "M")])
+def test_times_of_any_units_are_compared_where_the_finer_one_ends(model, n_rows, units):
+    """Nanoseconds end in 2262; an open end is often written as the year 9999."""
+    first, later = units
+    late = "9999-12-01" if "ns" not in later else "2199-12-01"
+    times = np.array(["2026-03-01", late], dtype="M8[D]").repeat([150, 50])
+    mixed = clone(model).set_params(half_life="10D")
+    same = fed(clone(mixed), X, (n_rows,), times=times)
+    for part, unit in ((slice(150), first), (slice(150, 200), later)):
+        fed(mixed, X[part], (n_rows,), times=times[part].astype(f"M8[{unit}]"))
+    assert mixed.last_time_ == np.datetime64(late)
+    assert_allclose(mixed.mean_, same.mean_, rtol=1e-12)
+
+
 @pytest.mark.parametrize("n_rows", [1, 3, 70])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_few_rows_wait_with_their_times(n_rows, dtype):
