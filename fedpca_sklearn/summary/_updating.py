@@ -210,7 +210,7 @@ def _with_scatter_matrix(
         of_float64 = past.dtype == _FLOAT64  # of which all precisions are as good
         before = past.certainty if of_float64 else past.known_with_pairs()
         s = s if before.pairs is None else before.pairs[1]
-    else:  # the trace is at least the largest eigenvalue
+    elif subspace.n_samples:  # the trace is at least the largest eigenvalue
         before = before.with_products(subspace.scatter, 0.0, _FLOAT64, subspace._dtype)
     chosen = [_FLOAT64]
     if kind is not SparseBlock and subspace._dtype != _FLOAT64:
