@@ -188,7 +188,11 @@ def test_rows_and_columns_in_the_plane_of_two_components():
     bars = LoadingsDisplay.from_estimator(PLANE, kind="bars")
     heights = [bar.get_height() for bar in bars.ax_.patches]
     assert_allclose(heights, expected.T.ravel(), atol=1e-10)
-    constant = np.column_stack([FLOWERS.data, np.full(150, 7.0)])
+    for options in ({}, {"scale": True}):  # a model of two has another variance of each column
+        pca = FederatedPCA(2, **options).fit(FLOWERS.data, clients=FLOWERS.target)
+        expected = np.corrcoef(FLOWERS.data.to_numpy().T, pca.transform(FLOWERS.data).T)[:4, 4:]
+        assert_allclose(LoadingsDisplay.from_estimator(pca).correlations, expected, atol=1e-10)
+    constant = np.column_stack([FLOWERS.data, np.full(150, 7.1)])
     display = LoadingsDisplay.from_estimator(FederatedPCA(2, n_clients=3).fit(constant))
     assert (display.correlations[4] == 0).all()
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..privacy import Mechanism, ScoreCounts, private_scores
 from ..privacy._scores import two_components
+from ..summary._adjusted import deviations
 from ._displays import AS_IT_IS, axes_of
 
 # Length of an arrow with its name, over that of the arrow.
@@ -30,11 +31,15 @@ def _names_of(estimator: Any) -> list[str]:
 
 def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
     """Correlation of each column with the scores; 0 for constant columns."""
-    V = estimator.components_[components] * getattr(estimator, "scale_", np.ones(1))
-    variances = np.diag(estimator.get_covariance())
-    deviations = np.sqrt(estimator.explained_variance_[components])[:, None] * V
-    of_all, none = np.sqrt(np.maximum(variances, 0.0)), np.zeros(V.shape)
-    return np.divide(deviations, of_all, out=none, where=of_all > 0).T
+    summary = estimator._model_summary()
+    if summary.column_scatter is None:
+        scale = getattr(estimator, "scale_", 1.0)
+        of_all = np.sqrt(np.maximum(np.diag(estimator.get_covariance()), 0.0)) / scale
+    else:
+        n, dof = summary.n_samples, summary.degrees_of_freedom
+        of_all = deviations(summary.column_scatter, summary.mean, n) * np.sqrt(n / dof)
+    shown = (np.sqrt(estimator.explained_variance_)[:, None] * estimator.components_)[components]
+    return np.divide(shown, of_all, out=np.zeros(shown.shape), where=of_all > 0).T
 
 
 def _arrows(ax: Any, names: Sequence[str], ends: np.ndarray, width: float) -> list[Any]:
@@ -186,7 +191,8 @@ class LoadingsDisplay:
     Notes
     -----
     The square of a column's distance from the centre of the circle is the share of its variance
-    that both components explain.
+    that both components explain. Of trackers, which know no variance of a column, it is the share
+    of that in their model, `get_covariance`.
 
     Examples
     --------
