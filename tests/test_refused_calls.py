@@ -298,7 +298,7 @@ FederatedPCA(2) | fit(TABLE, clients="hospital") | clients='hospital' must be a 
 FederatedPCA(2) | fit(X, clients="site") | clients='site' names a column | got ndarray
 FederatedPowerPCA(2) | fit(TABLE, clients="site") | all integers or all strings, without missing values
 FederatedScaler() | fit(X, clients=[0, 1]) | clients must have one label per row
-FederatedScaler() | fit(X, clients="site") | one label per row, shape (178,), got 'site'.
+FederatedScaler() | fit(X.astype(str), clients="site") | one label per row, shape (n,), got 'site'.
 FederatedScaler().fit(X) | partial_fit(X, sample_weight=np.zeros(177)) | sample_weight
 FederatedScaler() | fit(X, sample_weight=np.zeros(178)) | sample_weight must have a positive sum
 FederatedScaler().fit(X) | partial_fit(np.where(X > 1600, np.inf, X), clients=CLASS) | Client 0: | infinity

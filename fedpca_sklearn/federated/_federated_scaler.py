@@ -25,7 +25,7 @@ from ..privacy._mechanism import seeds_of
 from ..privacy._scaler_noise import ROUNDS
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, names_of_parts
-from ._clients import label_order, rows_of, shards_with_weight
+from ._clients import label_order, labels_of, rows_of, shards_with_weight
 from ._local_fit import labels_of_sites
 from ._private import charged, privacy_spent
 
@@ -364,6 +364,8 @@ class FederatedScaler(FittedState, StandardScaler):
                 "released is for all rows of one call. Call fit."
             )
         refuse_dask(self, X)
+        if isinstance(clients, str):  # before its column is taken for numbers
+            labels_of(clients)
         checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
         X = validate_data(self, X, reset=not self.clients_, **checks)
         if sp.issparse(X) and self.with_mean:
