@@ -30,7 +30,7 @@ from engines.site_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpca_sklearn import Subspace
+from fedpca_sklearn import FederatedPCA, Subspace
 from fedpca_sklearn._console._main import main
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, SiteRows
 
@@ -358,6 +358,33 @@ def test_within_the_rules_a_row_with_nearly_all_of_the_weight_is_told():
     weight[17] = 1.0
     *total, n = whole(Site(POWER, SiteRows(ROWS, weight)).ask("moments")[1])
     np.testing.assert_allclose(np.divide(total, n), ROWS[17], atol=1e-5)
+
+
+def test_a_row_that_changes_between_two_questions_that_read_rows_is_told():
+    """A summary is of the rows as they are: by files other rows are refused in a run."""
+    there = ROWS.copy()
+    site = Site(made("FederatedScaler()"), there)
+    first = site.ask("moments")[1]["moments"]
+    there[17] += 1e3
+    with suppress(ValueError):
+        second = site.ask("moments")[1]["moments"]
+        np.testing.assert_allclose(200 * (second[1] - first[1]), 1e3)
+
+
+def test_the_models_before_and_after_a_site_leaves_tell_its_moments():
+    sites = [Subspace.from_rows(part) for part in np.split(ROWS, 4)]
+    named = [site._replace(site=f"{i}") for i, site in enumerate(sites)]
+    pca = FederatedPCA.from_subspaces(named)
+    models = [pca.subspace_, pca.remove("2").subspace_]
+    n, total, squares = [], [], []
+    for model in models:
+        F, mean = model.singular_values[:, None] * model.components, model.mean
+        n.append(model.n_samples), total.append(n[-1] * mean)
+        squares.append(F.T @ F + n[-1] * np.outer(mean, mean))
+    rows = ROWS[100:150]
+    assert n[0] - n[1] == len(rows)
+    np.testing.assert_allclose(total[0] - total[1], rows.sum(axis=0), atol=1e-9)
+    np.testing.assert_allclose(squares[0] - squares[1], rows.T @ rows, atol=1e-7)
 
 
 def test_a_run_is_about_the_rows_that_are_there_when_it_begins():
