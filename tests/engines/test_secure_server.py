@@ -477,6 +477,17 @@ def test_sums_of_a_fit_over_other_sites_are_not_unmasked():
         assert "shares" in server.tell(0, "secure_unmask", sent=sent)[0]
 
 
+def test_two_beginnings_over_sites_that_differ_tell_a_site():
+    """A server pretends that a site is lost, and the fit begins anew, as the promises say."""
+    server = Server(4, list(known(*(pem_pair() for _ in range(4)))))
+    totals = []
+    for sent in ([0, 1, 2, 3], [0, 1, 2]):
+        server.keys().shares().masked()
+        shares = [server.tell(i, "secure_unmask", sent=sent)[0]["shares"] for i in sent]
+        totals.append(unmasked(server, shares, sent))
+    assert are_near(totals[0] - totals[1], server.own_numbers(ROWS[3::4]))
+
+
 # -------------------------------------------------------------------- masks
 
 
