@@ -342,7 +342,9 @@ def read_letter(path: Any) -> tuple[Letter, str]:
 
 
 def write_bytes(path: Any, data: bytes) -> None:
-    """Write a file that is there as a whole, or not at all."""
+    """Write a file that is there as a whole, or not at all; through no link of others."""
+    if os.path.islink(path):
+        raise ValueError(f"{os.fspath(path)} is a link.")
     with written(path) as partial, open(partial, "wb") as file:
         file.write(data)
         file.flush()

@@ -280,8 +280,6 @@ class Study:
         if site not in awaited:
             raise ValueError(f"site must be awaited, one of {sorted(awaited)}, got {site!r}.")
         path = awaited[site].with_suffix(".without")
-        if path.is_symlink():  # which would be written through
-            raise ValueError(f"{path} is a link.")
         write_bytes(path, signed(self._going_on(path), self.identity).to_bytes())
 
     def _going_on(self, path: Path) -> Letter:
@@ -329,7 +327,7 @@ class _Letters(Carrier):
         about = {"run": study._run, "number": self._turn, "site": site, "node": node}
         about |= {"estimator": study._estimator, "secure": terms, "after": self._after}
         letter, path = Letter(about, question), self._path(node, "question")
-        if not os.path.lexists(path):  # nor is there a link, which would be written through
+        if not path.exists():
             write_bytes(path, signed(letter, study.identity).to_bytes())
         elif unsigned(read_letter(path)[0]).to_bytes() != letter.to_bytes():
             raise RuntimeError(

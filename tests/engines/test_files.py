@@ -410,9 +410,9 @@ def test_a_folder_that_others_write_into_leads_nowhere_else(tmp_path):
     with pytest.raises(ValueError, match="it is not what was written"):
         Study(begun.parent)
     begun.write_text(json.dumps(good))
-    question, answered = (begun.parent / f"0001.east.{what}" for what in ("question", "answer"))
+    question, said = (begun.parent / f"0001.east.{what}" for what in ("question", "answer"))
     question.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match=r"0001\.east\.question is a link"):
         Study(begun.parent).next()
     assert not (tmp_path / "elsewhere").exists()
     question.unlink()
@@ -423,11 +423,16 @@ def test_a_folder_that_others_write_into_leads_nowhere_else(tmp_path):
     with pytest.raises(ValueError, match=r"0001\.east\.without is a link"):
         study.without("east")
     without.unlink()
+    (own := tmp_path / "rows.csv").write_text("of the site")
+    said.symlink_to(own)
+    with pytest.raises(ValueError, match=r"0001\.east\.answer is a link"):
+        answer(question, said, PARTS["east"], state=tmp_path / "state")
+    assert own.read_text() == "of the site"
     for other in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
-        other(answered)
+        said.unlink()
+        other(said)
         with pytest.raises(ValueError, match="file must be a regular file"):
             study.next()
-        answered.unlink()
 
 
 def test_answers_that_were_changed_later_are_noticed(begun, tmp_path):
