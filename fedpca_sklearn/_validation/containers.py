@@ -27,6 +27,7 @@ _LONGEST = 4 * NAME_BYTES
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Characters of other categories that fonts do not draw either: joiner, fillers, selectors, blank.
 _NOT_DRAWN = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
+_NOT_DRAWN |= {0x1107F, 0x16FE4, 0x1D159}  # number joiner, filler, note without a head
 _NOT_DRAWN |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000)}
 # Not assigned, and not to be drawn if they ever are; and those that never are.
 _NOT_DRAWN |= {0x2065, *range(0xFFF0, 0xFFF9), *range(0xFDD0, 0xFDF0)}

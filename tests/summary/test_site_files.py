@@ -140,7 +140,7 @@ def test_a_site_is_taken_once():
 
 # controls, turned text, zero width, a soft hyphen, ends of lines, private use, selectors of
 # variants, fillers, what is not assigned and not drawn, no characters, and half of one
-UNSEEN = "\x00\n\x7f\u202e\u200b\u2066\ufeff\u00ad\u2028\ue000\ufe0f\u034f\u3164\u2065"
+UNSEEN = "\x00\n\x7f\u202e\u200b\u2066\ufeff\u00ad\u2028\ue000\ufe0f\u034f\u3164\u2065\U0001d159"
 UNSEEN += "\U000e0fff\uffff\ud800"
 LONG = ["n" * 501, "\u8840" * 167]  # 501 bytes
 
