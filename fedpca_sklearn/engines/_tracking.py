@@ -57,7 +57,7 @@ FIRST_MEAN = Given("mean of the first batch", lambda *arguments: arguments[-1:])
 BY_MODEL = Given("model by which outliers are found", lambda c, *_: [c])
 BY_LIMITS = Given("set of thresholds", lambda c, m, ridge, limits, *_: [limits])
 BEFORE = Given("set of thresholds of the batches before", lambda *a: _of_batches_before(a[3]))
-ASKED_BEFORE = BEFORE._replace(of=lambda c, limits: _of_batches_before(limits))
+ASKED_BEFORE = BEFORE._replace(of=lambda c, limits: [limits] if limits.any() else [])
 
 
 def _of_batches_before(limits: np.ndarray) -> list[np.ndarray]:

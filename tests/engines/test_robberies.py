@@ -560,6 +560,18 @@ def test_within_the_rules_a_server_learns_how_many_entries_exceed_a_threshold():
     assert (told[0] - told[1])[5 + T] == 7
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+def test_thresholds_of_sizes_are_one_set_whatever_they_are_called(mode):
+    """By six of them a server would search for the size of one row."""
+    site = begun()
+    assert site.answers("sizes", 0, MODEL, limits_of(1.0, mode))
+    for _ in range(2):
+        why = "a batch has one set of thresholds of the batches before in all its beginnings"
+        assert_refused(site, "sizes", 0, MODEL, limits_of(2.0, mode), why=why)
+        assert site.answers("batch", 0)
+    assert site.answers("sizes", 0, MODEL, limits_of(1.0, mode))
+
+
 def test_within_the_rules_a_server_learns_the_scatter_of_the_first_batch_without_outliers():
     """By bases of its choice, in d / k questions."""
     rng = np.random.default_rng(0)
