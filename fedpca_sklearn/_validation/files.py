@@ -11,11 +11,11 @@ from typing import Any
 
 
 @contextmanager
-def written(path: Any) -> Iterator[str]:
+def written(path: Any, new: int = 0o666) -> Iterator[str]:
     """Path of a file that takes the place of another if nothing fails, and is deleted otherwise.
 
-    It has the permissions of the other one. Who reads meanwhile, or after a crash, finds the other
-    one; of several writers the last one stays. A link stays one.
+    It has the permissions of the other one, or ``new``. Who reads meanwhile, or after a crash,
+    finds the other one; of several writers the last one stays. A link stays one.
     """
     asked = os.fsdecode(path)
     path = os.path.realpath(asked)
@@ -28,7 +28,7 @@ def written(path: Any) -> Iterator[str]:
     try:
         try:
             opened = os.open(
-                partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode
+                partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, new if mode is None else mode
             )
         except OSError as error:  # of the folder, about a name that nobody has asked for
             mine = False

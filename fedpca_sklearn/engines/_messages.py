@@ -341,11 +341,11 @@ def read_letter(path: Any) -> tuple[Letter, str]:
         raise ValueError(f"{os.fspath(path)}: {error}.") from None
 
 
-def write_bytes(path: Any, data: bytes) -> None:
+def write_bytes(path: Any, data: bytes, new: int = 0o666) -> None:
     """Write a file that is there as a whole, or not at all; through no link of others."""
     if os.path.islink(path):
         raise ValueError(f"{os.fspath(path)} is a link.")
-    with written(path) as partial, open(partial, "wb") as file:
+    with written(path, new) as partial, open(partial, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -523,6 +523,5 @@ class _State:
         self.known |= {"question": question, "answer": digest_of(sent), "rows": self._rows}
         self.sent = sent
         arrays = {"": Array(sent, (len(sent),), "|u1")}
-        os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         letter = Letter({**self.known, "records": self.records}, Message("state", {}, arrays))
-        write_bytes(self.path, letter.to_bytes())
+        write_bytes(self.path, letter.to_bytes(), 0o600)

@@ -160,6 +160,22 @@ def test_nobody_else_reads_the_state_of_a_site(begun, tmp_path):
         answered(begun, PARTS["east"])
 
 
+def no_room(file):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_site_whose_disk_was_full_answers_when_there_is_room(tmp_path, monkeypatch):
+    """What it keeps was an empty file, which is none."""
+    Study.begin(tmp_path, ROUNDS, list(PARTS)).next()
+    question = tmp_path / "0001.east.question"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            answered(question, PARTS["east"])
+    assert not list(tmp_path.rglob("*.state"))
+    assert not answered(question, PARTS["east"])
+
+
 NO_ESTIMATORS = {
     "GROUSE(2)": "estimator must be one of",
     "VerticalFederatedPCA(2, method=5)": "The 'method' parameter of Vertical",
