@@ -1,5 +1,6 @@
 """A fit that is interrupted, wherever, leaves what was before, or all that it has made."""
 
+import contextlib
 import copy
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 import fedpca_sklearn
 from fedpca_sklearn import StreamingPCA, Subspace, SubspaceMonitor
+from fedpca_sklearn._kernels.threads import running_blocks
 from fedpca_sklearn.monitoring._learning import DriftTest
 from fedpca_sklearn.monitoring._model import MonitorModel
 
@@ -22,7 +24,7 @@ X, Y = RNG.standard_normal((60, 6)) * [5, 4, 3, 2, 1, 1], RNG.standard_normal((2
 
 
 def interrupted_at(line, work, where=BASE):
-    """Raise in a line of a part, counted as they come; whether there are so many."""
+    """Raise in a line of a part, counted as they come: the error, or whether there are so many."""
     lines, outer = 0, sys.gettrace()
 
     def trace(frame, event, argument):
@@ -38,8 +40,8 @@ def interrupted_at(line, work, where=BASE):
     sys.settrace(trace)
     try:
         work()
-    except KeyboardInterrupt:
-        return True
+    except KeyboardInterrupt as error:
+        return error
     finally:
         sys.settrace(outer)
     return lines >= line
@@ -68,6 +70,17 @@ def test_an_interruption_where_a_state_is_published(code, rows):
         model.partial_fit(rows)
         assert_equal_bits(model, copy.deepcopy(expected).partial_fit(rows))
     assert n_before > 5
+
+
+def test_an_interrupted_transform_gives_the_threads_of_blas_back():
+    """Also while somebody keeps the traceback, as an interactive session does."""
+    pca, rows = StreamingPCA(2).fit(X), np.ones((6000, 6))
+    line, kept = 0, True
+    while kept:
+        line += 1
+        kept = interrupted_at(line, lambda: pca.transform(rows), contextlib.__file__)
+        assert not running_blocks()
+    assert line > 5
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -389,9 +389,14 @@ def of_one_state(method: Callable) -> Callable:
         view = self._published()
         d, X = vars(view).get("n_features_in_", 0), args[0] if args else None
         rows = 16 * d if X is None else len(X) if isinstance(X, np.ndarray) and X.ndim else 0
-        # one BLAS thread for an array of rows, or a matrix of the columns, of some entries
-        with threads_for(d * rows, TINY_ROWS):
-            return _called(method, view, args, kwargs)
+        blocks = running_blocks()
+        try:
+            # one BLAS thread for an array of rows, or a matrix of the columns, of some entries
+            with threads_for(d * rows, TINY_ROWS):
+                return _called(method, view, args, kwargs)
+        except BaseException:
+            leave_later_blocks(blocks)
+            raise
 
     return on_view
 
