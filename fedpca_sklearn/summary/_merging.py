@@ -399,9 +399,6 @@ def _sum_of_scatters(
         n_certain = int(n_components)
     more = np.concatenate([*others, corrections])
     whole = added(matrices, more, total._dtype, n_certain)
-    rounded = whole is None and any(part.precision == np.float32 for part in matrices)
-    if rounded and of_part < n_certain:  # the parts' other directions are no better than the sum's
-        whole = added(matrices, more, total._dtype, of_part)
     return None if whole is None else total._replace(_leading=whole)
 
 
