@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._kernels.certificates import Certificate, rounding_of
 from .._kernels.sizes import SMALL_DIMENSION
 from .._validation.checks import is_integer
+from .._validation.containers import composed, composed_names
 from ..summary import Subspace
 from ..summary._adjusted import Adjusting, adjusted, shares_cut
 from ..summary._refinement import AdjustedRefinement, Refinement, certificate_of_summary
@@ -187,13 +188,13 @@ def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[i
     """Positions of the columns that ``partial_out`` names, of d."""
     if columns is None:
         return ()
-    found = []
+    found, known = [], None if names is None else list(composed_names(names))
     for column in [columns] if isinstance(columns, (str, Integral)) else list(columns):
         if isinstance(column, str):
-            if names is None or column not in list(names):
-                known = "have no names" if names is None else f"are {list(names)}"
-                raise ValueError(f"partial_out={column!r} must be a column; the columns {known}.")
-            found.append(list(names).index(column))
+            if known is None or composed(column) not in known:
+                there = "have no names" if known is None else f"are {known}"
+                raise ValueError(f"partial_out={column!r} must be a column; the columns {there}.")
+            found.append(known.index(composed(column)))
         elif is_integer(column) and -d <= column < d:
             found.append(int(column) % d)
         else:

@@ -311,13 +311,13 @@ def after_few(
             one = site.before.subspace.mean if site.before.n_rows else longer.buffer.rows[0]
             used = used | (one != X).any(axis=0)
         return WaitingSite(work, longer, site.k, used)
-    if longer is None and not is_bounded(X.ravel()):
-        return None
-    if longer is None:
+    if longer is not None:
+        state = longer.after(work.stream)
+    elif is_bounded(X.ravel()):
         blocks = blocks_of(work.stream, X)
         state = after_blocks(work.stream, blocks, blocks[0][0].shape, site.whole)
     else:
-        state = longer.after(work.stream)
+        return None
     return _site_of(work, state, site.buffer.room, site.k)
 
 

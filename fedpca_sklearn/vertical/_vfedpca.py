@@ -25,7 +25,7 @@ from .._validation.checks import (
     is_integer,
     with_parameters,
 )
-from .._validation.containers import validate_data
+from .._validation.containers import composed, validate_data
 from ..communication import Channel, CommunicationLog, Federation
 from ..communication._channel import check_channel
 from ..communication._federation import Message, message_of
@@ -275,7 +275,7 @@ def columns_of(feature_groups: Any, n_features: int, names: Any = None) -> list[
                 f"feature_groups={feature_groups} must be between 1 and n_features={n_features}."
             )
         return np.array_split(np.arange(n_features), feature_groups)
-    position = {} if names is None else {name: i for i, name in enumerate(names)}
+    position = {} if names is None else {composed(name): i for i, name in enumerate(names)}
     groups = [_positions(group, n_features, position) for group in feature_groups]
     count = np.bincount(np.concatenate([*groups, []]).astype(int), minlength=n_features)
     for wrong in np.flatnonzero(count != 1):
@@ -288,7 +288,7 @@ def columns_of(feature_groups: Any, n_features: int, names: Any = None) -> list[
 def _positions(group: Any, n_features: int, position: dict) -> np.ndarray:
     found = []
     for column in np.atleast_1d(np.asarray(group, dtype=object)).tolist():
-        i = position.get(column) if isinstance(column, str) else column
+        i = position.get(composed(column)) if isinstance(column, str) else column
         if not is_integer(i) or not 0 <= i < n_features:
             named = "" if position else ", and the columns of X have no names"
             raise ValueError(
