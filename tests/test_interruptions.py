@@ -11,10 +11,18 @@ from golden_cases import made
 from numpy.testing import assert_array_equal
 
 import fedpca_sklearn
-from fedpca_sklearn import StreamingPCA, Subspace, SubspaceMonitor
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    PrivacyLedger,
+    StreamingPCA,
+    Subspace,
+    SubspaceMonitor,
+)
 from fedpca_sklearn._kernels.threads import running_blocks
 from fedpca_sklearn.monitoring._learning import DriftTest
 from fedpca_sklearn.monitoring._model import MonitorModel
+from fedpca_sklearn.privacy import _ledger
 
 PACKAGE = Path(fedpca_sklearn.__file__).parent
 # Where states are published.
@@ -99,6 +107,18 @@ def test_an_interruption_of_a_save_leaves_a_whole_file_and_no_other(tmp_path, th
         assert list(tmp_path.iterdir()) == [path] * path.exists()
         assert not path.exists() or Subspace.load(path).n_samples in (60, 20)
     assert line > 10
+
+
+def test_an_interrupted_call_of_a_ledger_gives_its_lock_back(tmp_path):
+    """Also while somebody keeps the traceback: the next fit would wait for ever."""
+    ledger, mechanism = PrivacyLedger(tmp_path / "ledger"), AnalyzeGauss(9.0, 1e-5, 9.0)
+    FederatedPCA(2, mechanism=mechanism.set_params(ledger=ledger)).fit(X)
+    line, kept = 0, True
+    while kept:
+        line += 1
+        kept = interrupted_at(line, lambda: ledger.spent(1e-5), contextlib.__file__)
+        with open(ledger.path) as file:
+            _ledger.fcntl.flock(file, _ledger.fcntl.LOCK_EX | _ledger.fcntl.LOCK_NB)
 
 
 def statistics(monitor):

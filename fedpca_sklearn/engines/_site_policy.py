@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from io import BytesIO
+from io import BytesIO, FileIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -466,15 +466,19 @@ class SiteLog:
         self._check_head(tally)
         return tally
 
-    def _whole(self, file: int) -> Tally:
+    def _whole(self, file: FileIO) -> Tally:
         """What the log holds, checked, without what a crash left of a line that was not written."""
-        if not self.tally.size and not os.fstat(file).st_size and not os.path.exists(self._head):
+        if (
+            not self.tally.size
+            and not os.fstat(file.fileno()).st_size
+            and not os.path.exists(self._head)
+        ):
             self._write_head()
-        with os.fdopen(os.dup(file), "rb") as stream:
+        with open(file.fileno(), "rb", closefd=False) as stream:
             tally = self._read(stream, self.tally)
         self._check_head(tally)
-        os.ftruncate(file, tally.size)  # no answer went out on what is not whole
-        os.lseek(file, 0, os.SEEK_END)
+        file.truncate(tally.size)  # no answer went out on what is not whole
+        file.seek(0, os.SEEK_END)
         self.tally = tally
         return tally
 

@@ -11,11 +11,13 @@ import json
 import math
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import FileIO
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from .._validation.containers import check_text
 from ._gaussian import epsilon_of
@@ -30,6 +32,10 @@ except ImportError:  # Windows
 LONGEST = 2**16
 # What stands between the content of a line and its chain.
 _MARK = b', "chain": '
+# Files with a lock: a process that is forked meanwhile has one on each of them as well.
+_open: WeakSet[FileIO] = WeakSet()
+if fcntl is not None:
+    os.register_at_fork(after_in_child=lambda: list(map(FileIO.close, list(_open))))
 # Byte that stands for the whole file on Windows, where a locked byte cannot be read.
 _FAR = 2**40
 
@@ -68,34 +74,35 @@ def followed(
     return known
 
 
-def append_flushed(file: int, data: bytes, size: int, path: str) -> None:
+def append_flushed(file: FileIO, data: bytes, size: int, path: str) -> None:
     """Add lines at the end of a file of a size, on the disk, or take back what was written."""
     try:
         view = memoryview(data)
         while view:
-            view = view[os.write(file, view) :]
+            view = view[os.write(file.fileno(), view) :]
         os.fsync(file)
         if not size:
             sync_folder(path)
     except BaseException:
-        os.ftruncate(file, size)
+        file.truncate(size)
         raise
 
 
-@contextmanager
-def locked(path: str) -> Iterator[int]:
-    """Open a file to read and append, made if it is not there, and hold its lock.
+def locked(path: str) -> FileIO:
+    """Open a file to read and append, made if it is not there, with its lock until it is closed.
 
-    Each call opens the file anew, so that its lock excludes other threads as well.
+    Each call opens the file anew, so that its lock excludes other threads as well. A file ends its
+    own block at once, where an interrupted generator keeps the lock as long as the traceback.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    file = FileIO(descriptor, "r+")
+    _open.add(file)
     try:
         _lock(descriptor)
-        yield descriptor
-    finally:
-        if fcntl is not None:  # a process that was forked meanwhile would keep the lock
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)  # which gives the lock back
+        return file
+    except BaseException:
+        file.close()
+        raise
 
 
 def _lock(descriptor: int) -> None:
@@ -448,15 +455,15 @@ class PrivacyLedger:
 
     # ---------------------------------------------------------------- the file
 
-    def _read(self, file: int) -> _Known:
+    def _read(self, file: FileIO) -> _Known:
         """Read what was added, check it, and stand at the end of the file."""
-        if not os.path.samestat(os.fstat(file), os.stat(self.path)):
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
             raise self._error("was replaced while it was opened")
-        known, size = self._known, os.fstat(file).st_size
+        known, size = self._known, os.fstat(file.fileno()).st_size
         seen, last = self._unread or (known.size, known.last)
         if size < seen:
             raise self._error(f"has {size} bytes and had {seen} when it was last read")
-        with os.fdopen(os.dup(file), "rb") as stream:
+        with open(file.fileno(), "rb", closefd=False) as stream:
             stream.seek(seen - len(last))
             if stream.read(len(last)) != last:
                 raise self._error(f"was changed before byte {seen} since it was last read")
@@ -470,7 +477,7 @@ class PrivacyLedger:
                 f"ends in a line that is cut off, of which {cut[:60]!r} is left; delete what is "
                 f"beyond byte {known.size}"
             )
-        os.lseek(file, known.size, os.SEEK_SET)
+        file.seek(known.size)
         self._known, self._unread = known, None
         return known
 

@@ -7,10 +7,12 @@ of mu^2 of all releases that were computed, counted where they are computed.
 import copy
 import json
 import math
+import multiprocessing
 import os
 import pickle
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -366,14 +368,16 @@ def test_a_file_has_one_writer_at_a_time(tmp_path):
     writer.join()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="permissions of POSIX needed")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(tmp_path):
-    fcntl = _ledger.fcntl or pytest.skip("no lock on Windows outlives its process")
-    path = str(tmp_path / "lines")
-    with locked(path) as file:
-        of_child = os.dup(file)
-    with open(path) as again:
-        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(of_child)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    with locked(tmp_path / "lines"):
+        child.start()
+    with locked(tmp_path / "lines"):
+        assert child.is_alive()
+    child.kill()
+    child.join()
 
 
 def test_a_line_that_was_cut_off_refuses_until_it_is_deleted(ledger):
