@@ -56,14 +56,7 @@ from ..summary._merging import checked_with_namespace
 from ..summary._metric import updated_by_block as updated_adjusted
 from ..summary._refinement import Refinement, local_products, products_of
 from ..summary._updating import stays_sparse, updated_by_block
-from ._forgetting import (
-    CAME_WITHOUT_TIMES,
-    duration_of,
-    in_one_unit,
-    shares_left,
-    times_of,
-    times_of_rows,
-)
+from ._forgetting import CAME_WITHOUT_TIMES, duration_of, times_of, times_of_rows, weights_left
 from ._sizes import ROWS_AT_LEAST, Sizes, start_rank
 
 # Blocks whose rank is remembered.
@@ -200,14 +193,11 @@ def _merge_chunks(pca: Any, X: Any, sample_weight: Any, state: State | None) -> 
 
 def faded(pca: Any, state: State | None, times: np.ndarray) -> tuple[Any, np.datetime64, Any]:
     """A state with the weight left of it, the latest time, and the weights of rows."""
-    half_life: Any = duration_of(pca.half_life)
-    newest, before = times.max(), None if state is None else state.last_time
+    before = None if state is None else state.last_time
+    past, newest, weights = weights_left(before, times, duration_of(pca.half_life))
     if state is not None and before is not None:
-        times, last = in_one_unit(times, np.asarray(before))
-        newest = np.maximum(times.max(), last)
-        past = float(shares_left(last, newest, half_life))
         state = replace(state, subspace=state.subspace.decay(past))
-    return state, newest, shares_left(times, newest, half_life)
+    return state, newest, weights
 
 
 def after_blocks(pca: Any, blocks: Any, shape: tuple[int, int], state: State) -> State:

@@ -140,9 +140,13 @@ def _refuse_periods(times: np.ndarray) -> None:
             )
 
 
-def shares_left(times: Any, now: np.datetime64, half_life: np.timedelta64) -> Any:
-    """Share of its weight that is left of a row of each time."""
-    return np.exp2(-((now - times) / half_life))
+def weights_left(before: Any, times: np.ndarray, half_life: Any) -> tuple[float, Any, np.ndarray]:
+    """Shares of weights left of what came until a time or None, and of rows; the latest time."""
+    last, times = in_one_unit(times[:0] if before is None else np.array([before]), times)
+    seen = np.concatenate([last, times])
+    newest = seen.max()
+    left = np.exp2(-((newest - seen) / half_life))
+    return float(left[0]), newest, left[len(last) :]
 
 
 # The least share of the past that a rule keeps when a row comes, however long ago it was.
@@ -204,8 +208,7 @@ class Clock:
         """Clock that knows the times of more rows, in their order."""
         last = times[:0] if self.last is None else np.array([self.last])
         last, known, times = in_one_unit(last, self.times, times)
-        newest = np.concatenate([times[:1], last, known])[-1:]
-        seen = np.concatenate([newest, times])
+        seen = np.concatenate([times[:1], last, known, times])[-len(times) - 1 :]
         back = np.flatnonzero(seen[1:] < seen[:-1])
         if len(back):
             raise ValueError(
