@@ -4,6 +4,8 @@ RobustMerge names sites that are wrong and merges the honest ones as before; Noi
 them by their noise; both say where a plain merge fits better.
 """
 
+import re
+
 import numpy as np
 import pytest
 from helpers import random_basis, sine
@@ -397,11 +399,27 @@ def test_what_clients_cut_is_estimated_and_refined():
         pca = FederatedPCA(5).fit(X, clients=sites)
     assert held(pca) < 0.99
     assert "n_refinements=2" in str(caught[0].message)
+    assert counted(pca, X) < float(re.search(r"at most some (\d+)%", str(caught[0].message))[1])
     refined = FederatedPCA(5, n_refinements=2).fit(X, clients=sites)
     assert held(refined) > 0.999
     X, sites = np.random.default_rng(0).standard_normal((2000, 400)), np.arange(2000) % 4
     X[:, :3] *= 6  # of all: nothing was cut that is needed, and nobody is warned
     FederatedPCA(3).fit(X, clients=sites)
+
+
+def counted(pca, X):
+    """How much of the variance along components the stated variances are, in percent."""
+    along = np.sum(((X - X.mean(axis=0)) @ pca.components_.T) ** 2) / (len(X) - 1)
+    return 100 * pca.explained_variance_.sum() / along
+
+
+def test_of_equal_variances_the_warning_says_how_much_is_stated():
+    X = np.random.default_rng(0).standard_normal((5000, 300))
+    with pytest.warns(UserWarning, match="at most some") as caught:
+        pca = FederatedPCA(2, n_clients=10).fit(X)
+    stated = float(re.search(r"at most some (\d+)%", str(caught[0].message))[1])
+    assert abs(counted(pca, X) - stated) < 2
+    assert stated < 60
 
 
 def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
