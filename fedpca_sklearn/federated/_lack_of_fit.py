@@ -120,8 +120,8 @@ def warn_of_cuts(parts: Sequence[Subspace], merged: Subspace, rank: int) -> None
     """Warn where clients cut directions that the components of all need."""
     if (explained := share_explained(parts, merged, rank)) < HELD:
         shown = merged.truncate(rank)
-        along = merged.scatter - residual(parts, shown)
-        counted = float(np.square(shown.singular_values).sum()) / along if along > 0 else 1.0
+        there = merged.scatter - residual(parts, shown)
+        counted = float(np.square(shown.singular_values).sum()) / there if there > 0 else 1.0
         warnings.warn(
             "clients have cut directions that others have: the components hold some "
             f"{explained:.1%} of the variance that {rank} components could, of which "
