@@ -100,9 +100,7 @@ class RowChunks:
         X = _whole_rows(X)
         self.shape, self.dtype = X.shape, X.dtype
         task = delayed(_of_width, pure=True)
-        # parts of a frame are frames of pandas, whose NA a chunk of an array would hold as objects
-        parts = X.to_delayed().ravel() if frame is None else frame.to_delayed()
-        self.rows = [task(rows, X.shape[1]) for rows in parts]
+        self.rows = [task(rows, X.shape[1]) for rows in _parts_of(X if frame is None else frame)]
         self.weights = _weights_of(X, sample_weight)
 
     def __getitem__(self, i: int) -> Any:
@@ -110,6 +108,11 @@ class RowChunks:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def _parts_of(X: Any) -> list[Any]:
+    """Row chunks; those of a frame are of pandas, whose NA an array would hold as objects."""
+    return X.to_delayed() if is_dask_frame(X) else X.to_delayed().ravel().tolist()
 
 
 def _check_2d(X: Any) -> None:
@@ -141,7 +144,8 @@ def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
     """Weights for each row chunk of X."""
     if sample_weight is None:
         return None
-    sample_weight = as_dask_array(sample_weight)
+    if is_dask_frame(sample_weight):  # of a nullable column an array has objects
+        sample_weight = sample_weight.astype(np.float64).to_dask_array()
     known = not math.isnan(X.shape[0])
     if not is_dask(sample_weight):
         if not known:
@@ -160,7 +164,7 @@ def _weights_of(X: Any, sample_weight: Any) -> list[Any] | None:
             f"{X.numblocks[0]} chunks, got shape {sample_weight.shape} in "
             f"{sample_weight.numblocks} chunks."
         )
-    return sample_weight.to_delayed().ravel().tolist()
+    return _parts_of(sample_weight)
 
 
 def chunks_in_order(X: Any, allow_nan: bool = False) -> Iterator[Any]:
@@ -169,13 +173,11 @@ def chunks_in_order(X: Any, allow_nan: bool = False) -> Iterator[Any]:
     Those of a data frame are frames of pandas, with the names of the columns.
     """
     _check_2d(X)
-    named = is_dask_frame(X)
-    chunks = X.to_delayed() if named else _whole_rows(X).to_delayed().ravel()
-    for number, chunk in enumerate(chunks):
+    for number, chunk in enumerate(_parts_of(X if is_dask_frame(X) else _whole_rows(X))):
         (rows,) = _compute(chunk)
-        with _of_chunk(number):
-            check_finite(rows.to_numpy() if named else rows, allow_nan)
         if rows.shape[0]:
+            with _of_chunk(number):
+                check_finite(checked_array(rows, accept_sparse="csr", dtype="numeric"), allow_nan)
             yield rows
         del rows
 

@@ -363,6 +363,12 @@ def test_partitions_without_rows_float32_and_missing_entries(here):
     nullable = FRAME.mask(FRAME > 11).astype("Float64")
     pca = FederatedPCA(2, missing=NAMES["AvailablePairs"]()).fit(of_dask(nullable))
     assert_allclose(pca.mean_, nullable.mean().to_numpy(float))
+    in_order = StreamingPCA(2, forgetting="blocks", forgetting_factor=0.9)
+    with pytest.raises(ValueError, match=r"Chunk 0: Input X contains NaN"):
+        in_order.fit(of_dask(nullable))
+    weight = FRAME.iloc[:, 0].abs()
+    pca = StreamingPCA(2).fit(of_dask(), sample_weight=of_dask(weight.astype("Float64")))
+    assert_allclose(pca.mean_, np.average(FRAME, axis=0, weights=weight))
 
 
 def test_two_partitions_are_more_than_is_in_memory(here):
