@@ -342,9 +342,11 @@ def read_letter(path: Any) -> tuple[Letter, str]:
 
 
 def write_bytes(path: Any, data: bytes, new: int = 0o666) -> None:
-    """Write a file that is there as a whole, or not at all; through no link of others."""
+    """Write a file that is there as a whole, or not at all; through no link or pipe of others."""
     if os.path.islink(path):
         raise ValueError(f"{os.fspath(path)} is a link.")
+    if os.path.exists(path):
+        check_regular(path)
     with written(path, new) as partial, open(partial, "wb") as file:
         file.write(data)
         file.flush()

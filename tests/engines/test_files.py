@@ -449,6 +449,10 @@ def test_a_folder_that_others_write_into_leads_nowhere_else(tmp_path):
         other(said)
         with pytest.raises(ValueError, match="file must be a regular file"):
             study.next()
+    said.unlink()
+    os.mkfifo(said)
+    with pytest.raises(ValueError, match="file must be a regular file"):
+        answer(question, said, PARTS["east"], state=tmp_path / "state")
 
 
 def test_answers_that_were_changed_later_are_noticed(begun, tmp_path):
