@@ -91,12 +91,16 @@ def _check_keys(identity: tuple[bytes, Mapping[str, bytes]] | None, sites: list[
         raise ValueError(f"identity must have the public key of each of {sites}, not {min(odd)!r}.")
 
 
-def _check_sites(sites: list[str]) -> None:
-    """Raise unless names of sites can be parts of file names."""
+def _check_sites(sites: list[str], min_sites: int) -> None:
+    """Raise unless names of sites are different, enough, and can be parts of file names."""
     for site in sites:
         check_text("sites", site)
         if not site or set(site) & set('/\\:*?"<>|') or site[:1] in ".-":
             raise ValueError(f"sites must be names that files can have, got {site!r}.")
+    if len(set(sites)) < len(sites) or len(sites) < check_integer("min_sites", min_sites):
+        raise ValueError(
+            f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
+        )
 
 
 class AnswersAwaited(Exception):
@@ -175,9 +179,9 @@ class Study:
             self.sites, self._min_sites = list(found["sites"]), int(found["min_sites"])
             self._estimator, secure = str(found["estimator"]), found["secure"]
             self._secure = None if secure is None else SecureAggregation(**secure)
-            _check_sites(self.sites)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"{path}: it is not what was written ({error}).") from None
+            _check_sites(self.sites, self._min_sites)
+        except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as e:
+            raise ValueError(f"{path}: it is not what was written ({e}).") from None
         _check_keys(identity, self.sites)
         if identity is not None:
             check_own(path, Letter(found, Message(_STUDY)), signature, identity)
@@ -221,11 +225,7 @@ class Study:
         study : Study
         """
         sites = [str(site) for site in sites]
-        _check_sites(sites)
-        if len(set(sites)) < len(sites) or len(sites) < check_integer("min_sites", min_sites):
-            raise ValueError(
-                f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
-            )
+        _check_sites(sites, min_sites)
         _check_keys(identity, sites)
         checked_tasks(estimator, secure)  # before there is a file
         estimator = clone(estimator)

@@ -418,13 +418,14 @@ def test_a_folder_that_others_write_into_leads_nowhere_else(tmp_path):
     begun = tmp_path / "study" / "study.json"
     Study.begin(begun.parent, ROUNDS, ["east", "west"])
     good = json.loads(begun.read_text())
-    for sites in (["../east", "west"], ["east", 1]):
+    for sites in (["../east", "west"], ["east", 1], ["east", "east"], ["east"]):
         begun.write_text(json.dumps({**good, "sites": sites}))
         with pytest.raises(ValueError, match=r"study.json: it is not what was written \("):
             Study(begun.parent).next()
-    begun.write_text(json.dumps({**good, "secure": {"odd": 1}}))
-    with pytest.raises(ValueError, match="it is not what was written"):
-        Study(begun.parent)
+    for text in (json.dumps({**good, "secure": {"odd": 1}}), "[" * 200_000):
+        begun.write_text(text)
+        with pytest.raises(ValueError, match="it is not what was written"):
+            Study(begun.parent)
     begun.write_text(json.dumps(good))
     question, said = (begun.parent / f"0001.east.{what}" for what in ("question", "answer"))
     question.symlink_to(tmp_path / "elsewhere")
