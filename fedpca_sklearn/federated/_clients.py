@@ -323,7 +323,7 @@ def labels_of(clients: Any, n: int | None = None) -> np.ndarray:
             raise ValueError(
                 f"clients must be all integers or all strings, without missing values, got {got}."
             )
-        labels = labels.astype(kinds[0] if kinds else str)
+        labels = np.array(values, kinds[0] if kinds else str)  # numpy's StringDType casts to none
     if labels.dtype.kind == "U" and not all(map(str.isascii, set(values))):
         names, codes = np.unique(labels, return_inverse=True)
         labels = np.array(composed_names(names.tolist()))[codes]
