@@ -107,7 +107,8 @@ def times_of_rows(half_life: Any, times: Any, X: Any) -> np.ndarray | None:
 
 def times_of(times: Any, n: int) -> np.ndarray:
     """Times of n rows as datetime64, of time zones in UTC."""
-    found = times.filled(np.datetime64("NaT")) if np.ma.is_masked(times) else np.asarray(times)
+    missing = np.datetime64("NaT", "s")
+    found = times.filled(missing) if np.ma.is_masked(times) else np.asarray(times)
     if found.dtype.kind == "O":
         _refuse_periods(found)
     if found.dtype.kind in "OSU":
@@ -125,9 +126,12 @@ def times_of(times: Any, n: int) -> np.ndarray:
 
 def in_one_unit(*times: np.ndarray) -> list[np.ndarray]:
     """Times in the finest of their units, or in microseconds where it ends before they do."""
-    found = [part.astype(np.result_type(*times)) for part in times]
-    whole = [(new.astype(old.dtype) == old).all() for new, old in zip(found, times, strict=True)]
-    return found if all(whole) else [part.astype("M8[us]") for part in times]
+    with suppress(OverflowError):  # of newer releases of numpy; others wrap around
+        found = [part.astype(np.result_type(*times)) for part in times]
+        pairs = zip(found, times, strict=True)
+        if all((new.astype(old.dtype) == old).all() for new, old in pairs):
+            return found
+    return [part.astype("M8[us]") for part in times]
 
 
 def _refuse_periods(times: np.ndarray) -> None:
