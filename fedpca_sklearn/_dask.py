@@ -111,7 +111,7 @@ class RowChunks:
 
 
 def _parts_of(X: Any) -> list[Any]:
-    """Row chunks; those of a frame are of pandas, whose NA an array would hold as objects."""
+    """Row chunks; pandas frames of a Dask frame, as arrays would hold NA in dtype object."""
     return X.to_delayed() if is_dask_frame(X) else X.to_delayed().ravel().tolist()
 
 

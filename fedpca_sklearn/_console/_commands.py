@@ -357,7 +357,7 @@ def answer(options: Options) -> Report:
     given = None if options.estimator is None else constructed(options.estimator)
     if not (batches := list(rows)):
         raise ValueError(f"there is no row in {', '.join(options.rows)}.")
-    # in one piece: a question about batches, as files are read, would tell the rest of a few rows
+    # one array: if chunks were batches, all rows minus those of a batch might be a single row
     sparse = any(map(sp.issparse, batches))
     X = sp.vstack(batches, format="csr") if sparse else np.vstack(batches)
     loaded = SiteRows(X, columns=rows.names)

@@ -342,7 +342,7 @@ def read_letter(path: Any) -> tuple[Letter, str]:
 
 
 def write_bytes(path: Any, data: bytes, new: int = 0o666) -> None:
-    """Write a file that is there as a whole, or not at all; through no link or pipe of others."""
+    """Write a file atomically; an error if the path is a link or no regular file."""
     if os.path.islink(path):
         raise ValueError(f"{os.fspath(path)} is a link.")
     if os.path.exists(path):

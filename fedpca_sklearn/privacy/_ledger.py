@@ -32,7 +32,7 @@ except ImportError:  # Windows
 LONGEST = 2**16
 # What stands between the content of a line and its chain.
 _MARK = b', "chain": '
-# Files with a lock: a process that is forked meanwhile has one on each of them as well.
+# Open files with a lock. A forked process closes its copies of them, which would keep the locks.
 _open: WeakSet[FileIO] = WeakSet()
 if fcntl is not None:
     os.register_at_fork(after_in_child=lambda: list(map(FileIO.close, list(_open))))

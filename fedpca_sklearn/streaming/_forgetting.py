@@ -145,7 +145,7 @@ def _refuse_periods(times: np.ndarray) -> None:
 
 
 def weights_left(before: Any, times: np.ndarray, half_life: Any) -> tuple[float, Any, np.ndarray]:
-    """Shares of weights left of what came until a time or None, and of rows; the latest time."""
+    """Decay of the past, whose last time is ``before``; the latest time; decay of each row."""
     last, times = in_one_unit(times[:0] if before is None else np.array([before]), times)
     seen = np.concatenate([last, times])
     newest = seen.max()

@@ -354,7 +354,7 @@ def _columns(summary: Subspace, adjusting: Adjusting) -> _Columns:
 
 
 def with_scatter_shown(summary: Subspace) -> Subspace:
-    """The summary, whose columns have no less scatter than its directions have of them."""
+    """The summary with its column scatter raised to that of its directions, if it is less."""
     scatter = _columns(summary, Adjusting()).scatter
     unchanged = np.array_equal(scatter, scatter_of_columns(summary))
     return summary if unchanged else summary._replace(column_scatter=scatter)

@@ -382,7 +382,7 @@ def _sum_of_scatters(
 ) -> Subspace | None:
     """The sum of scatter matrices; None where no part holds one, or the sum is not certain.
 
-    Where all directions are kept as many must be certain as they are of a part.
+    If nothing is truncated, as many directions must be certain as of a part.
     """
     parts = [s._leading for s in subspaces]
     matrices = [

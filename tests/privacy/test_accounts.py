@@ -368,7 +368,7 @@ def test_a_file_has_one_writer_at_a_time(tmp_path):
     writer.join()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="permissions of POSIX needed")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(tmp_path):
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
