@@ -3,7 +3,8 @@
 from sklearn.utils._param_validation import Interval
 
 from ._base.block_transformer import BlockTransformer
-from ._base.transformer import MissingEntriesMixin, SubspaceTransformer
+from ._base.missing_entries import MissingEntriesMixin
+from ._base.transformer import SubspaceTransformer
 from .communication import Channel, Federation, Topology
 from .communication._federation import Message
 from .federated import MergeStrategy

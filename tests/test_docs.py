@@ -292,8 +292,13 @@ def test_every_task_that_is_named_exists():
     assert {"lint", "wheel", "docs", "oldest", "pythons", "slow", "test"} <= named <= set(tasks)
 
 
-def test_tests_that_pages_name_are_there():
+def test_tests_and_files_that_pages_name_are_there():
     """What a page says is held by a test; a test that goes takes its sentence with it."""
+    folders = "fedpca_sklearn", "tests", "benchmarks", "examples"
+    files = [path.as_posix() for name in folders for path in (ROOT / name).rglob("*.py")]
+    for page in (ROOT / "CONTRIBUTING.md", ROOT / "docs/design.md"):  # others name other projects'
+        for file in re.findall(r"`(\w+/[\w/]+\.py)`", page.read_text()):
+            assert any(f"/{file}" in path for path in files), (page, file)
     named = {
         name for page in PAGES for name in re.findall(r"\btest_[a-z0-9_]+(?=`)", page.read_text())
     }

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._base.adjusting import ADJUSTING, adjusted_attributes, n_certain_of_factor
 from .._base.batches import count_rows
 from .._base.fitted import of_one_state, shown_like
-from .._base.transformer import impute
+from .._base.missing_entries import impute
 from .._dask import RowChunks, run
 from .._kernels.sizes import rank_for_fraction
 from .._kernels.too_large import largest_named

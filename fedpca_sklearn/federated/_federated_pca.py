@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from .._base import adjusting
 from .._base.fitted import LEARNT, Learnt, of_one_state
-from .._base.transformer import impute
+from .._base.missing_entries import impute
 from .._kernels.too_large import largest_named
 from .._validation.checks import InstanceOf, Interval, allowed, number_or_none, with_parameters
 from ..communication._federation import clients_named

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .._base.transformer import impute, score
+from .._base.missing_entries import impute, score
 from .._kernels.observed import noise_ridge
 from ._forgetting import Features
 from ._tracker import START, Tracked, Tracker, first_basis

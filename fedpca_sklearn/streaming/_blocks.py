@@ -1,4 +1,4 @@
-"""Rows of `StreamingPCA`: blocks for its state, and a buffer of few rows behind it."""
+"""State of a `StreamingPCA`, the blocks of rows that it takes, and rows that wait for others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import (
-    adjusting_of,
-    certify,
-    check_columns,
-    refinement_of,
-    warn_of_another_cut,
-)
+from .._base.adjusting import adjusting_of, check_columns, warn_of_another_cut
 from .._base.batches import (
     RowBuffer,
     are_bounded_weights,
@@ -37,8 +30,7 @@ from .._base.fitted import has_callbacks, progress, show_in
 from .._base.sources import is_stream
 from .._dask import RowChunks, is_dask, summarise
 from .._kernels.device_rows import DeviceRows
-from .._kernels.row_moments import RowsAtHand
-from .._kernels.sizes import COLUMNS_OF_THREADS, SMALL_DIMENSION, rows_within
+from .._kernels.sizes import COLUMNS_OF_THREADS, rows_within
 from .._kernels.threads import threads_for
 from .._kernels.too_large import TooLargeError
 from .._validation.arrays import in_numpy
@@ -47,17 +39,14 @@ from .._validation.checks import (
     check_finite,
     check_integer,
     check_weight,
-    finite_by_sums,
     number_or_none,
 )
-from ..communication import Federation
 from ..summary import Subspace
 from ..summary._merging import checked_with_namespace
 from ..summary._metric import updated_by_block as updated_adjusted
-from ..summary._refinement import Refinement, local_products, products_of
 from ..summary._updating import stays_sparse, updated_by_block
 from ._forgetting import CAME_WITHOUT_TIMES, duration_of, times_of, times_of_rows, weights_left
-from ._sizes import ROWS_AT_LEAST, Sizes, start_rank
+from ._sizes import ROWS_AT_LEAST, Sizes, in_buffer, is_few, start_rank
 
 # Blocks whose rank is remembered.
 _RANKS_KEPT = 10_000
@@ -295,31 +284,6 @@ def validated_blocks(pca: Any, X: Any, sample_weight: Any, dtype: Any) -> Iterat
         del batch  # before the next one is read
 
 
-def is_few(pca: Any, X: Any) -> bool:
-    """Whether something is so few rows in memory that they go to a buffer."""
-    if sp.issparse(X):
-        return X.ndim == 2 and all(X.shape) and X.shape[0] < _few(pca, X.shape[1], sparse=True)
-    if not hasattr(X, "__len__"):
-        return False
-    if is_stream(X) or is_dask(X) or is_on_disk(X):
-        return False
-    shape = getattr(X, "shape", None)
-    if shape is None or len(shape) != 2:
-        return shape != () and len(X) == 1
-    return shape[1] > 0 and 0 < len(X) < _few(pca, shape[1])
-
-
-def _few(pca: Any, d: int, sparse: bool = False) -> int:
-    """Rows of a call from which on none goes to a buffer."""
-    sizes = Sizes(pca, d)
-    return sizes.few(sizes.buffer(), sparse)
-
-
-def _in_buffer(X: Any) -> Any:
-    """Few sparse rows as they wait: of few columns in a dense copy, whose products cost less."""
-    return X.toarray() if X.shape[1] <= SMALL_DIMENSION else sp.csr_array(X)
-
-
 def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
     """Validated batches of a stream; few rows go to a buffer, as those of calls do.
 
@@ -330,7 +294,7 @@ def _gathered(pca: Any, batches: Iterator[Any], dtype: Any) -> Iterator[Any]:
     for batch in batches:
         dtype = dtype or float_dtype(batch)
         if sp.issparse(batch) and few and not sp.issparse(few[0]) and is_few(pca, batch):
-            batch = _in_buffer(batch)
+            batch = in_buffer(batch)
         (m, d), size, room = batch.shape, 1, 0
         if sp.issparse(batch):
             rows = Sizes(pca, d).block(sparse=True)
@@ -361,6 +325,9 @@ def _emptied(few: list[Any]) -> Any:
     return rows
 
 
+# ------------------------------------------------------------------ rows that wait
+
+
 class Stream(NamedTuple):
     """A state, and later rows in a buffer; so many at once need no check but for finiteness.
 
@@ -387,7 +354,7 @@ class Stream(NamedTuple):
         most = unchecked
         if unchecked and sp.issparse(X):
             most = max(unchecked, min(buffer.room, ROWS_AT_LEAST) - 1)
-            X = _in_buffer(X) if X.ndim == 2 and X.shape[0] <= most else X
+            X = in_buffer(X) if X.ndim == 2 and X.shape[0] <= most else X
         elif unchecked and type(X) is np.ndarray and X.dtype.kind in "biu":
             few = X.shape[:1] <= (unchecked,) and buffer.first.dtype == np.float64
             X = X.astype(np.float64) if few else X
@@ -437,7 +404,7 @@ def ready_for_few(pca: Any, state: State) -> Stream:
 def with_few(pca: Any, stream: Stream, X: Any, sample_weight: Any, times: Any) -> Stream | None:
     """The stream with few rows, which are validated; None if they cannot wait for others."""
     state, buffer, _ = stream
-    X = _in_buffer(X) if sp.issparse(X) else X
+    X = in_buffer(X) if sp.issparse(X) else X
     dtype = None if state is None else state.subspace._dtype
     dtype = dtype if buffer is None else buffer.first.dtype
     parts = list(validated_blocks(pca, X, sample_weight, dtype))
@@ -464,103 +431,6 @@ def has_bounds(state: State | None) -> bool:
         return True
     subspace = state.subspace
     return is_bounded_state(subspace.mean, subspace.total_variance, subspace._dtype)
-
-
-def refine(self: Any, X: Any, sample_weight: Any = None, *, n_rounds: int = 1) -> Any:
-    """Take another pass over the rows of the fit, which brings the components closer to PCA's.
-
-    The directions that are kept, k of them, and eight vectors at random are multiplied with the
-    scatter matrix of all rows; the new ones are the best of their block Krylov space, by
-    Nystroem's approximation. Mean, count and scatter, which are exact, stay.
-
-    Parameters
-    ----------
-    X : {array-like, sparse matrix} of shape (n, d), or iterable of such batches
-        All rows seen so far, in any order and in any batches. A memory map, an HDF5 or zarr
-        array and a dask.array are read chunk by chunk.
-    sample_weight : array-like of shape (n,), default=None
-        Those of the fit. Not for iterables.
-    n_rounds : int, default=1
-        Passes over the rows. More than one is better than as many calls, as the space keeps all
-        products; an iterator can be read once.
-
-    Returns
-    -------
-    self : StreamingPCA
-        Unchanged if an error is raised. `partial_fit` may go on from there.
-
-    Raises
-    ------
-    ValueError
-        If the rows have another weight, mean or sum of squares than those of the fit, or if the
-        ``forgetting_factor`` is below 1 or a ``half_life`` is given: rows that have faded
-        cannot be taken again.
-
-    Notes
-    -----
-    A round costs 4 n d (k + 8) operations, 2 nnz (k + 8) of sparse rows, which stay sparse; r
-    rounds take O(d r k) memory. ``subspace_error_bound_`` is then from the products. The part
-    of the scatter matrix that they leave has at most the trace that is left, and at most the
-    norm that the vectors at random show, unless these are all but orthogonal to its leading
-    eigenvector: that has a probability of 1e-6 for rows that do not depend on them.
-
-    Examples
-    --------
-    >>> from fedpca_sklearn import StreamingPCA, excess_error, make_power_law
-    >>> X = make_power_law(2000, 600, alpha=1.0, random_state=1)
-    >>> pca = StreamingPCA(5).fit(X[i : i + 200] for i in range(0, 2000, 200))
-    >>> print(f"{excess_error(X, pca.components_, pca.mean_):.0e}")
-    1e-05
-    >>> pca = pca.refine(X)
-    >>> excess_error(X, pca.components_, pca.mean_) < 1e-6
-    True
-    >>> pca.refine(X, n_rounds=4).subspace_error_bound_ < 1e-6
-    True
-    """
-    check_is_fitted(self)
-    stream = self._stream
-    check_integer("n_rounds", n_rounds)
-    _check_readable(self, X, n_rounds)
-    self._check_parameters()
-    with self._unchanged_on_error():
-        check_call(self, X, sample_weight, None, stream.state)
-        state = stream.after(self)
-        if state.subspace.scatter:
-            refinement = refinement_of(self, state.subspace)
-            for _ in range(n_rounds):
-                if len(refinement.block):
-                    refinement.add(_products(self, X, sample_weight, refinement))
-            self._keep(replace(state, subspace=refinement.summary()))
-            certify(self, refinement.certificate(self.n_components_))
-    return self
-
-
-def _check_readable(pca: Any, X: Any, n_rounds: int) -> None:
-    """Raise where rows cannot be taken again, or not so often."""
-    for name, kept in (("forgetting_factor", 1), ("half_life", None)):
-        value = getattr(pca, name)
-        if value != kept:
-            raise ValueError(
-                f"{name}={value!r} must be {kept} to refine: rows that have faded cannot be "
-                "taken again."
-            )
-    if n_rounds > 1 and is_stream(X) and hasattr(X, "__next__"):
-        raise ValueError(f"n_rounds={n_rounds} must be 1 where X is an iterator, read once.")
-
-
-def _products(pca: Any, X: Any, sample_weight: Any, refinement: Refinement) -> Any:
-    """`products_of` all rows with the next block of a refinement."""
-    mean, V = refinement.rows.mean, refinement.block
-    if is_dask(X):
-        chunks = RowChunks(pca, X, sample_weight, reset=False)
-        weights = chunks.weights or [None] * len(chunks)
-        calls = [(i, chunks[i], weights[i], mean, V) for i in range(len(chunks))]
-        return Federation().sum(local_products, calls, V)
-    total: Any = 0.0
-    for rows, weight in validated_blocks(pca, X, sample_weight, refinement.before._dtype):
-        with finite_by_sums(rows), threads_for(rows.shape[1] * (len(V) + rows.shape[0])):
-            total = total + products_of(RowsAtHand(rows, weight), mean, V, weight)
-    return total
 
 
 def from_subspace(

@@ -6,7 +6,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from .._base.batches import is_on_disk
+from .._base.sources import is_stream
+from .._dask import is_dask
 from .._kernels.sizes import (
     MAX_EXACT_DIMENSION,
     SMALL_DIMENSION,
@@ -143,3 +147,28 @@ class Sizes:
             return room
         most = ROWS_AT_LEAST if sparse else max(_BUFFERED_ENTRIES // self._d, 2)
         return min(room, ROWS_AT_LEAST, most)
+
+
+def is_few(pca: Any, X: Any) -> bool:
+    """Whether something is so few rows in memory that they go to a buffer."""
+    if sp.issparse(X):
+        return X.ndim == 2 and all(X.shape) and X.shape[0] < _few(pca, X.shape[1], sparse=True)
+    if not hasattr(X, "__len__"):
+        return False
+    if is_stream(X) or is_dask(X) or is_on_disk(X):
+        return False
+    shape = getattr(X, "shape", None)
+    if shape is None or len(shape) != 2:
+        return shape != () and len(X) == 1
+    return shape[1] > 0 and 0 < len(X) < _few(pca, shape[1])
+
+
+def _few(pca: Any, d: int, sparse: bool = False) -> int:
+    """Rows of a call from which on none goes to a buffer."""
+    sizes = Sizes(pca, d)
+    return sizes.few(sizes.buffer(), sparse)
+
+
+def in_buffer(X: Any) -> Any:
+    """Few sparse rows as they wait: of few columns in a dense copy, whose products cost less."""
+    return X.toarray() if X.shape[1] <= SMALL_DIMENSION else sp.csr_array(X)

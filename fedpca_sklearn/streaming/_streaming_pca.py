@@ -27,14 +27,14 @@ from ._blocks import (
     Stream,
     check_call,
     from_subspace,
-    is_few,
     ready_for_few,
-    refine,
     stream_of,
     take,
     with_few,
 )
 from ._forgetting import HALF_LIFE, check_half_life, factor_of
+from ._refining import refine
+from ._sizes import is_few
 
 
 @with_parameters

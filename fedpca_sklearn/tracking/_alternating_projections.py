@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
 from .._base.fitted import CallbackSupportMixin, progress, with_callbacks
-from .._base.transformer import MissingEntriesMixin
+from .._base.missing_entries import MissingEntriesMixin
 from .._dask import refuse_dask
 from .._kernels import linalg
 from .._kernels.threads import TINY_CALL, threads_for

@@ -11,7 +11,7 @@ import scipy.special
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import StrOptions
 
-from .._base.transformer import fill_in
+from .._base.missing_entries import fill_in
 from .._kernels import linalg
 from .._kernels.observed import coordinates, gram_inverses
 from .._kernels.sizes import slices_of

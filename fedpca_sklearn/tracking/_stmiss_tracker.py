@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._base.block_transformer import BlockTransformer
 from .._base.fitted import LEARNT, computed
-from .._base.transformer import impute, score
+from .._base.missing_entries import impute, score
 from .._kernels import linalg
 from .._kernels.observed import noise_ridge
 from .._kernels.too_large import check_squares, too_large
