@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .federated import *
-from .streaming import *
 from .summary._provenance import VERSION
 
 if TYPE_CHECKING:
@@ -13,6 +11,7 @@ if TYPE_CHECKING:
     from .communication import *
     from .datasets import *
     from .evaluation import *
+    from .federated import *
     from .intervals import *
     from .metrics import *
     from .monitoring import *
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from .privacy import *
     from .rank import *
     from .rounds import *
+    from .streaming import *
     from .summary import *
     from .tracking import *
     from .vertical import *
