@@ -107,7 +107,8 @@ X = np.random.default_rng(0).standard_normal((30, 3))
 f.StreamingPCA(1).fit(X).transform(X)
 loaded = {name.partition(".")[2] for name in sys.modules if "fedpca" in name}
 assert "streaming" in loaded
-assert not loaded & {"rounds", "engines", "tracking", "vertical", "monitoring", "plotting"}
+assert not loaded & {"federated", "privacy", "rounds", "engines", "tracking", "vertical"}
+assert not loaded & {"monitoring", "plotting"}
 channel = f.PerfectChannel(dropout=0.3)
 f.FederatedPowerPCA(1, random_state=0, channel=channel).fit(X).transform(X)
 others = "polars", "duckdb", "h5py", "zarr", "torch", "array_api_strict", "jax"
