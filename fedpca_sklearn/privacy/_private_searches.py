@@ -599,8 +599,9 @@ def norm_that_turns_little(
     the second moment M of rows shortened to a longer norm is no multiple of that for a norm: along
     the directions that a first release has told it differs off the diagonal, by D = M_l - f M_i
     with f the ratio of the sums of squares. A norm is left for the next one where |D| for one of
-    the next three is beyond its noise (Lepski's method). Norms of which the noise would be as large
-    as the largest variance are not looked at.
+    the next three is beyond its noise (Lepski's method), and longer than the noise in one row of a
+    release with the longer norm, which turns a component more than D otherwise. Norms of which the
+    noise would be as large as the largest variance are not looked at.
 
     **Sensitivity.** With f from 1 to (R_l / R_i)^2 a row y adds y y^T to D, times a factor, of a
     Frobenius norm of at most R_l^2 - R_i^2. So a replaced row moves |D| by at most sqrt(2) times
@@ -647,6 +648,8 @@ def norm_that_turns_little(
         f = min(max(sums[other] / sums[i], 1.0), (norms[other] / norms[i]) ** 2)
         most = math.sqrt(2) * (norms[other] ** 2 - norms[i] ** 2)
         (unlike,) = noisy(np.linalg.norm(moments[other] - f * moments[i]) / most)
-        i, other = (i + 1, max(other, i + 2)) if unlike > _SURELY * std else (i, other + 1)
+        of_release = noise / 2 * (norms[other] / norms[0]) ** 2 / most
+        turns = unlike > max(_SURELY * std, of_release)
+        i, other = (i + 1, max(other, i + 2)) if turns else (i, other + 1)
         spent += cost
     return float(norms[i]), spent

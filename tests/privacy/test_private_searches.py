@@ -300,6 +300,21 @@ def test_a_norm_is_left_where_longer_rows_know_other_directions(turns, longer):
     assert longer - 0.5 <= 2 * math.log2(terms.row_norm / once) <= 2 * longer + 0.5
 
 
+def test_a_norm_stays_where_a_longer_one_has_more_noise_than_it_mends():
+    """Rows of two lengths, whose first two components differ by 0.2 radians, in 600 columns."""
+    random, n, turn = (
+        rng(4),
+        8_000,
+        np.array([[np.cos(0.2), np.sin(0.2)], [-np.sin(0.2), np.cos(0.2)]]),
+    )
+    X = random.standard_normal((n, 600)) * [30, 20, 15, *[1] * 597]
+    X[: n // 3] *= 4
+    X[: n // 3, :2] @= turn
+    mechanism = AnalyzeGauss(4.0, 1e-5, "private")
+    terms = mechanism.searched(X, mechanism.terms(X, mechanism.costs(600, 1)), rng())
+    assert terms.shape.counts
+
+
 def test_the_noise_on_the_mean_of_a_round_is_what_it_pays_for(monkeypatch):
     """2 R over the mu of its share: standard deviation of the noise that is drawn."""
     mechanism, asked = searching(), []
