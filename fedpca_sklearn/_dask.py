@@ -343,17 +343,32 @@ def _merge_stream(
 
 def lazy_transform(estimator: Any, X: Any) -> Any:
     """Coordinates of the rows of a dask.array as one; of a data frame see `_transformed_frame`."""
-    kept = {*estimator.get_params(deep=False), *_FOR_TRANSFORM, "feature_names_in_"}
-    small = estimator._with_only(kept)
-    k, of_rows = small._n_features_out, as_dask_array(X).dtype
-    dtype = np.result_type(
-        np.float32 if of_rows == np.float32 else np.float64, small.components_.dtype
-    )
+    small, dtype = _for_workers(estimator, X)
     if is_dask_frame(X):
         return _transformed_frame(estimator, small, X, dtype)
     X = _whole_rows(X)
-    chunks, meta = (X.chunks[0], (k,)), np.empty((0, 0), dtype)
+    chunks, meta = (X.chunks[0], (small._n_features_out,)), np.empty((0, 0), dtype)
     return X.map_blocks(_of_block, small, dtype, dtype=dtype, chunks=chunks, meta=meta)
+
+
+def lazy_inverse(estimator: Any, X: Any) -> Any:
+    """Rows that coordinates of Dask's stand for, as a dask.array."""
+    small, dtype = _for_workers(estimator, X)
+    X = _whole_rows(as_dask_array(X))
+    chunks, meta = (X.chunks[0], small.mean_.shape), np.empty((0, 0), dtype)
+    return X.map_blocks(_inverse_of_block, small, dtype, dtype=dtype, chunks=chunks, meta=meta)
+
+
+def _inverse_of_block(Z: Any, estimator: Any, dtype: Any) -> np.ndarray:
+    return estimator.inverse_transform(Z) if len(Z) else np.empty((0, len(estimator.mean_)), dtype)
+
+
+def _for_workers(estimator: Any, X: Any) -> tuple[Any, np.dtype]:
+    """The estimator without its summaries, and the dtype of what it makes of X."""
+    kept = {*estimator.get_params(deep=False), *_FOR_TRANSFORM, "feature_names_in_"}
+    small, of_rows = estimator._with_only(kept), as_dask_array(X).dtype
+    floats = np.float32 if of_rows == np.float32 else np.float64
+    return small, np.result_type(floats, small.components_.dtype)
 
 
 def _of_block(rows: Any, estimator: Any, dtype: Any, block_id: Any = (0, 0)) -> np.ndarray:

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from .._dask import RowChunks, is_dask, lazy_transform
+from .._dask import RowChunks, is_dask, lazy_inverse, lazy_transform
 from .._kernels import linalg
 from .._kernels.device_rows import DeviceRows, rows_of_coordinates
 from .._kernels.observed import (
@@ -334,7 +334,8 @@ class SubspaceTransformer(
         Parameters
         ----------
         X : array-like of shape (n, n_components_)
-            Coordinates of rows along the components, as `transform` returns them.
+            Coordinates of rows along the components, as `transform` returns them. Of a dask.array
+            the result is one, and nothing is computed yet.
 
         Returns
         -------
@@ -342,13 +343,15 @@ class SubspaceTransformer(
             The rows in the plane of the components that have these coordinates.
         """
         check_is_fitted(self)
-        if not isinstance(X, DeviceRows):
+        if not (lazy := is_dask(X)) and not isinstance(X, DeviceRows):
             with np.errstate(over="ignore", invalid="ignore"):  # of sums of finite values
                 X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        if X.shape[1] != self.components_.shape[0]:
+        if len(X.shape) != 2 or X.shape[1] != self.components_.shape[0]:
             raise ValueError(
                 f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
             )
+        if lazy:
+            return lazy_inverse(self, X)
         V, how = self.components_, self._adjustment()
         if self.whiten:
             V = V * np.sqrt(self.explained_variance_)[:, None]

@@ -247,6 +247,28 @@ def test_transform_is_lazy_and_carries_no_models(threads):
     assert computed == [100]
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"whiten": True}, {"scale": True}, {"partial_out": [3]}], ids=str
+)
+def test_inverse_transform_is_lazy(options, threads):
+    X, computed = rows(), []
+    pca = StreamingPCA(5, **options).fit(X)
+    for dtype in (np.float64, np.float32):
+        Z = pca.transform(X).astype(dtype)
+        lazy = pca.inverse_transform(
+            chunked(Z, (250, 0, 750), (2, 3)).map_blocks(counting(computed), meta=Z[:0])
+        )
+        assert not computed
+        assert lazy.shape == X.shape
+        assert lazy.dtype == pca.inverse_transform(Z).dtype
+        assert_allclose(lazy.compute(), pca.inverse_transform(Z), rtol=1e-6)
+        computed.clear()
+    named = dd.from_pandas(pd.DataFrame(Z), npartitions=3)
+    assert_allclose(pca.inverse_transform(named).compute(), pca.inverse_transform(Z), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"X must have shape \(n_samples, 5\)"):
+        pca.inverse_transform(chunked(X))
+
+
 def test_chunks_are_clients(threads):
     X, labels = rows(), np.repeat([0, 2, 3], [250, 500, 250])
     data = chunked(X, (250, 0, 500, 250), (40,))
