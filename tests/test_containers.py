@@ -25,6 +25,7 @@ from holders import (
     relation,
 )
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import PCA
 from sklearn.utils import get_tags
 
 from fedpca_sklearn import (
@@ -157,6 +158,12 @@ def test_batches_and_arrays_of_sites_are_refused_where_one_array_is_needed(code)
     ]:
         with pytest.raises(TypeError, match=f"rows in one array here, got {kind}"):
             made(code).fit(several)
+    for names, words in [
+        ({"a": 1.0, "b": 2}, r"got a dict of numbers; pandas.DataFrame\(\[X\]\)"),
+        ([{"a": 1.0}, {"a": 2.0}], r"got a list of dicts of numbers; pandas.DataFrame\(X\)"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            made(code).fit(names)
 
 
 # ------------------------------------------------------------------------------ what is missing
@@ -324,9 +331,15 @@ def test_items_of_an_object_that_are_rows_are_no_batches():
 
 def test_pairs_dicts_frames_and_sparse_batches_and_their_columns():
     assert_array_equal(joined(iter_batches(iter(PAIRS))), X)
-    assert sp.issparse(next(iter_batches(iter([(sp.csr_array(X), 0)]))))
+    for kind in (sp.csr_array, sp.dok_array):  # which is a dict, too
+        assert sp.issparse(next(iter_batches(iter([(kind(X), 0)]))))
+        pca = StreamingPCA(2).fit([kind(X[:40]), kind(X[40:])])
+        assert_allclose(pca.singular_values_, PCA(2).fit(X).singular_values_)
     dicts = [{n: FRAME[n].to_numpy() for n in names} for names in (NAMES, NAMES[::-1])]
     assert_array_equal(next(iter_batches(iter(dicts))), X)
+    rows = FRAME.to_dict("records")
+    for one in (rows, [(row, 1) for row in rows]):
+        assert_array_equal(joined(iter_batches(iter(one))), X)
     with pytest.raises(ValueError, match="A batch that is a dict has the same features in another"):
         StreamingPCA(2).fit(iter_batches(iter(dicts)))
     for batch in (FRAME, in_table(FRAME), *dicts, *((one, np.zeros(60)) for one in dicts)):

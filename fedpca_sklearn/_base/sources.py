@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._validation.checks import check_integer
-from .._validation.containers import check_same_names, library_and_class
+from .._validation.containers import check_same_names, is_by_name, library_and_class
 
 __all__ = ["NpyRows", "iter_batches"]
 
@@ -117,8 +117,8 @@ def iter_batches(
     -------
     batches : iterator of {array-like, sparse matrix} of shape (n, n_features)
         Of a batch that is a tuple, the first entry, as loaders give (rows, targets). A dict of
-        columns becomes one array, and all dicts must have the same columns in one order. Frames and
-        tables stay what they are, with their names.
+        columns becomes one array, a dict of numbers one row, and all dicts must have the same names
+        in one order. Frames and tables stay what they are, with their names.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def _each(batches: Any, columns: str | Sequence[str] | None) -> Iterator[Any]:
     names = None
     for batch in batches:
         batch = _without_targets(batch)
-        if columns is None and isinstance(batch, Mapping):
+        if columns is None and is_by_name(batch):
             names = names or tuple(batch)
             check_same_names(names, tuple(batch), "A batch that is a dict")
         rows = _rows(batch, columns)
@@ -172,12 +172,12 @@ def _without_targets(batch: Any) -> Any:
     if not isinstance(batch, (list, tuple)):
         return batch
     rows = batch[0]
-    return rows if len(getattr(rows, "shape", ())) == 2 or isinstance(rows, Mapping) else batch
+    return rows if len(getattr(rows, "shape", ())) == 2 or is_by_name(rows) else batch
 
 
 def _rows(batch: Any, columns: str | Sequence[str] | None) -> Any:
     """The rows of a batch; of its columns those that are asked for."""
-    if isinstance(batch, Mapping):
+    if is_by_name(batch):
         return _of_entries(batch, columns)
     if columns is None:
         return batch
@@ -191,10 +191,10 @@ def _rows(batch: Any, columns: str | Sequence[str] | None) -> Any:
 
 
 def _of_entries(batch: Mapping[str, Any], columns: str | Sequence[str] | None) -> Any:
-    """Rows of a dict: one entry that holds whole rows, or entries that are columns."""
+    """Rows of a dict: one entry that holds whole rows, columns, or the numbers of one row."""
     if isinstance(columns, str):
         return batch[columns]
-    entries = {name: np.asarray(batch[name]) for name in (columns or batch)}
+    entries = {name: np.atleast_1d(batch[name]) for name in (columns or batch)}
     if columns is None and any(
         entry.ndim != 1 or entry.dtype.kind in "OSU" for entry in entries.values()
     ):

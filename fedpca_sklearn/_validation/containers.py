@@ -220,6 +220,11 @@ def check_takes_arrays(estimator: Any, namespace: ArrayNamespace | None) -> None
         )
 
 
+def is_by_name(X: Any) -> bool:
+    """Whether X has entries by name. A sparse array of keys is a dict, too."""
+    return isinstance(X, Mapping) and not sp.issparse(X)
+
+
 def as_rows(X: Any) -> Any:
     """X as scikit-learn can read it with the names of its columns, or a TypeError that says how."""
     if isinstance(X, np.ndarray):
@@ -245,8 +250,14 @@ def as_rows(X: Any) -> Any:
             return pyarrow.Table.from_batches([X])  # whose names scikit-learn reads
         if library in ("dask", "dask_expr") and kind == "DataFrame":
             return X.compute()  # a frame of pandas, whose names scikit-learn reads
-    by_key = isinstance(X, Mapping) and not sp.issparse(X)  # a sparse array of keys is one
-    if by_key or (first is not X and len(getattr(first, "shape", ())) == 2):
+    by_name = is_by_name(first)
+    if by_name and not any(map(np.ndim, first.values())):
+        what, frame = ("dict", "[X]") if first is X else (f"{type(X).__name__} of dicts", "X")
+        raise TypeError(
+            f"X must be rows in an array or a frame, got a {what} of numbers; "
+            f"pandas.DataFrame({frame}) is a frame of them."
+        )
+    if by_name or (first is not X and len(getattr(first, "shape", ())) == 2):
         raise TypeError(
             f"X must be rows in one array here, got a {type(X).__name__} of arrays; np.concatenate "
             "makes one of them, of frames pandas.concat, and clients= says whose each row is."
