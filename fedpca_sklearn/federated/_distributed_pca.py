@@ -49,7 +49,7 @@ class DistributedPCA(StreamingClientsTransformer):
 
     Parameters
     ----------
-    n_components : int, float, "parallel", "mle" or None, default=None
+    n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         As in `StreamingPCA`.
     missing : AvailablePairs or None, default=None
         How missing entries (NaN) are treated. None: they are refused. `AvailablePairs`: clients

@@ -91,7 +91,7 @@ class MergeStrategy(Strategy):
 
         Parameters
         ----------
-        n_components : int, float, "parallel", "mle" or None
+        n_components : int, float, "parallel", "held-out", "mle" or None
             That of `FederatedPCA`. A strategy that needs a number raises a ValueError.
 
         Returns

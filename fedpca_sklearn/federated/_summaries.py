@@ -424,7 +424,7 @@ def from_subspaces(
     ----------
     subspaces : sequence of Subspace
         One per site, for instance read with `Subspace.load`.
-    n_components : int, float, "parallel", "mle" or None, default=None
+    n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         Number of components, or in (0, 1) the share of the variance that they explain, or the
         rule that counts them; None: all that the merged summaries hold. If directions were cut,
         a larger number than that is an error.

@@ -453,7 +453,7 @@ def from_subspace(
     subspace : Subspace
         Of at least one row. Directions that were cut from it are lost: a warning tells if fewer
         are left than ``n_components``.
-    n_components : int, float, "parallel", "mle" or None, default=None
+    n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         With a ``rank_rule`` the rank to go on from: ``n_components_`` then.
     n_samples_seen : int, default=None
         Rows that the summary stands for. None: its ``n_samples``, rounded up, which is their

@@ -161,9 +161,9 @@ class VerticalFederatedKernelPCA(
     With landmarks the kernel is C W^+ C^T, with C that of all rows and W that of the landmarks
     against the landmarks [2]_, centred over all rows; of an indefinite W the positive part counts.
 
-    Differences from scikit-learn's KernelPCA: ``n_components`` is a number, negative eigenvalues
-    count as zero, no sparse rows, no ``inverse_transform``; results are those of its dense solver
-    up to signs.
+    Differences from scikit-learn's KernelPCA: "rbf" is the default, ``n_components`` is a number,
+    negative eigenvalues count as zero, no sparse rows, no ``inverse_transform``; results are those
+    of its dense solver up to signs.
 
     References
     ----------
