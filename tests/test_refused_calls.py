@@ -202,6 +202,7 @@ COUNTED = "n_components must be a number or a share with missing="
 ALIKE = "compares sites, which missing=ConditionalFill() makes alike"
 ADJUSTED = "estimator must have scale=False and partial_out=None"
 CLIENTS = f"""
+FederatedPCA(2, scale=True, missing=ConditionalFill()) | fit(X, clients=CLASS) | scale must be False with missing=ConditionalFill(), got True. FederatedScaler before it scales
 FederatedPCA(2, partial_out=np.array([0, 3]), missing=AvailablePairs()) | fit(X, clients=CLASS) | partial_out must be None with missing=AvailablePairs(), got array([0, 3])
 FederatedPCA("mle", missing=AvailablePairs()) | fit(X, clients=CLASS) | {COUNTED}AvailablePairs(), got 'mle'
 FederatedPCA("parallel", missing=ConditionalFill()) | fit(X, clients=CLASS) | {COUNTED}ConditionalFill(), got 'parallel'

@@ -76,8 +76,9 @@ def check_missing(pca: Any) -> None:
         value, default = getattr(pca, name), parameter.default
         kept = name in pca.missing._leaves or value is default
         if not kept and not np.array_equal(value, default):
+            hint = " FederatedScaler before it scales the entries." if name == "scale" else ""
             raise ValueError(
-                f"{name} must be {default!r} with missing={pca.missing!r}, got {value!r}."
+                f"{name} must be {default!r} with missing={pca.missing!r}, got {value!r}.{hint}"
             )
 
 
