@@ -192,6 +192,14 @@ def test_rows_and_columns_in_the_plane_of_two_components():
         pca = FederatedPCA(2, **options).fit(FLOWERS.data, clients=FLOWERS.target)
         expected = np.corrcoef(FLOWERS.data.to_numpy().T, pca.transform(FLOWERS.data).T)[:4, 4:]
         assert_allclose(LoadingsDisplay.from_estimator(pca).correlations, expected, atol=1e-10)
+    for whiten in (False, True):
+        pca = PCA(whiten=whiten).fit(FLOWERS.data)
+        expected = np.corrcoef(FLOWERS.data.to_numpy().T, pca.transform(FLOWERS.data).T)[:4, 4:6]
+        assert_allclose(LoadingsDisplay.from_estimator(pca).correlations, expected, atol=1e-10)
+    pca = PCA(2).fit(FLOWERS.data)
+    expected = np.sqrt(pca.explained_variance_ / np.diag(pca.get_covariance())[:, None])
+    display = BiplotDisplay.from_estimator(pca, FLOWERS.data)
+    assert_allclose(display.correlations, expected * pca.components_.T)
     constant = np.column_stack([FLOWERS.data, np.full(150, 7.1)])
     display = LoadingsDisplay.from_estimator(FederatedPCA(2, n_clients=3).fit(constant))
     assert (display.correlations[4] == 0).all()

@@ -31,14 +31,17 @@ def _names_of(estimator: Any) -> list[str]:
 
 def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
     """Correlation of each column with the scores; 0 for constant columns."""
-    summary = estimator._model_summary()
-    if summary.column_scatter is None:
+    V, variances = estimator.components_, estimator.explained_variance_
+    if not hasattr(estimator, "_model_summary"):  # scikit-learn's covariance depends on ``whiten``
+        noise = estimator.noise_variance_
+        of_all = np.sqrt(noise + (variances - noise).clip(0) @ V**2)
+    elif (summary := estimator._model_summary()).column_scatter is None:
         scale = getattr(estimator, "scale_", 1.0)
         of_all = np.sqrt(np.maximum(np.diag(estimator.get_covariance()), 0.0)) / scale
     else:
         n, dof = summary.n_samples, summary.degrees_of_freedom
         of_all = deviations(summary.column_scatter, summary.mean, n) * np.sqrt(n / dof)
-    shown = (np.sqrt(estimator.explained_variance_)[:, None] * estimator.components_)[components]
+    shown = (np.sqrt(variances)[:, None] * V)[components]
     return np.divide(shown, of_all, out=np.zeros(shown.shape), where=of_all > 0).T
 
 
@@ -101,7 +104,7 @@ class ScoresDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted, with ``components_``; for a biplot with ``get_covariance``, too.
+            Fitted, with ``components_``; for a biplot with ``noise_variance_``, too.
         X : {array-like, sparse matrix} of shape (n, d)
             Rows.
         labels : array-like of shape (n,), default=None
@@ -191,8 +194,8 @@ class LoadingsDisplay:
     Notes
     -----
     The square of a column's distance from the centre of the circle is the share of its variance
-    that both components explain. Of trackers, which know no variance of a column, it is the share
-    of that in their model, `get_covariance`.
+    that both components explain. Of trackers and of scikit-learn's PCA, which know no variance of a
+    column, it is the share of that in their model, `get_covariance`.
 
     Examples
     --------
@@ -224,7 +227,7 @@ class LoadingsDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted, with ``components_`` and ``get_covariance``.
+            Fitted, with ``components_`` and ``noise_variance_``.
         components : sequence of two int, default=(0, 1)
             Which components, from 0.
         kind : {"circle", "bars"}, default="circle"
