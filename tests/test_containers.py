@@ -335,6 +335,8 @@ def test_pairs_dicts_frames_and_sparse_batches_and_their_columns():
         assert sp.issparse(next(iter_batches(iter([(kind(X), 0)]))))
         pca = StreamingPCA(2).fit([kind(X[:40]), kind(X[40:])])
         assert_allclose(pca.singular_values_, PCA(2).fit(X).singular_values_)
+    with pytest.raises(ValueError, match="Found array with dim 4"):  # pictures and targets
+        StreamingPCA(2).fit(iter([(np.zeros((5, 3, 8, 8)), np.zeros(5))]))
     dicts = [{n: FRAME[n].to_numpy() for n in names} for names in (NAMES, NAMES[::-1])]
     assert_array_equal(next(iter_batches(iter(dicts))), X)
     rows = FRAME.to_dict("records")

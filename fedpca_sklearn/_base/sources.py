@@ -172,7 +172,7 @@ def _without_targets(batch: Any) -> Any:
     if not isinstance(batch, (list, tuple)):
         return batch
     rows = batch[0]
-    return rows if len(getattr(rows, "shape", ())) == 2 or is_by_name(rows) else batch
+    return rows if len(getattr(rows, "shape", ())) > 1 or is_by_name(rows) else batch
 
 
 def _rows(batch: Any, columns: str | Sequence[str] | None) -> Any:

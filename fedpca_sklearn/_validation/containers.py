@@ -269,8 +269,8 @@ def as_rows(X: Any) -> Any:
     except Exception as error:  # of torch, JAX, CuPy and alike
         raise TypeError(
             f"X must be rows that numpy can read, got an array of {type(X).__module__} that it "
-            f"cannot read: {error} X.detach().cpu().numpy() is a numpy array of a tensor, X.get() "
-            "one of a CuPy array."
+            f"cannot read: {error} X.detach().cpu().numpy() is a numpy array of a tensor (of "
+            "bfloat16 after X.float()), X.get() one of a CuPy array."
         ) from error
 
 
