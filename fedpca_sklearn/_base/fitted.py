@@ -127,6 +127,8 @@ class computed:
                 f"{self._name} tells what a fit found, and no method would read another value; "
                 "StreamingPCA.from_subspace and FederatedPCA.from_subspaces start from summaries."
             )
+        if BEFORE not in estimator.__dict__:  # a user's: the others may not have been read yet
+            estimator._values()
         estimator._set_values({self._name: value})
 
 

@@ -499,6 +499,9 @@ def test_a_summary_that_would_not_be_read_cannot_be_assigned(code):
             setattr(model, name, getattr(model, name))
     model.components_ = -model.components_  # is what transform reads
     assert_array_equal(model.transform(X), -Z)
+    V = model.components_
+    model.fit(X).mean_ = np.zeros(8)  # before any other is read
+    assert_allclose(model.transform(X), -X @ V.T, atol=1e-10)
 
 
 def test_a_likelihood_of_few_rows_finds_the_model_once(monkeypatch):
