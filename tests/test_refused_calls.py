@@ -223,6 +223,8 @@ FederatedPCA(2, missing=AvailablePairs()) | fit(np.ones((5, 300))) | d=300 | at 
 FederatedPCA(2, missing=AvailablePairs()) | fit(np.where(SPOTS > 1, np.inf, SPOTS)) | Client 0: | infinity
 FederatedPCA(2, estimator=SubspaceTracker(2)) | fit(sp.csr_array(HALF), clients=np.arange(40) // 20) | Client 0: column 2 has no entries
 FederatedPCA(1, estimator=GROUSE(2)) | fit(sp.csr_array((40, 1)), clients=np.arange(40) // 20) | Client 0: n_components=2 must be at most n_features=1
+FederatedScaler(with_std=False).fit(X).set_params(with_std=True) | partial_fit(X) | with_std was False in the calls before, got True; call fit.
+FederatedScaler(with_mean=False, with_std=False).fit(X).set_params(with_mean=True) | partial_fit(X) | with_mean was False in the calls before
 FederatedPCA(2).fit(FULL).set_params(missing=AvailablePairs()) | partial_fit(FULL) | missing must not change
 DistributedPCA(2, missing=AvailablePairs()).fit(FULL).set_params(missing=None) | partial_fit(FULL) | missing must not change
 FederatedPCA | from_pairs([PAIRS._replace(site="a")] * 2, 2) | of site 'a'

@@ -363,6 +363,9 @@ class FederatedScaler(FittedState, StandardScaler):
                 f"mechanism={self.mechanism!r} does not go on from the call before: what was "
                 "released is for all rows of one call. Call fit."
             )
+        for name, kept in (("with_mean", "mean_"), ("with_std", "var_")):
+            if self.clients_ and getattr(self, name) and getattr(self, kept) is None:
+                raise ValueError(f"{name} was False in the calls before, got True; call fit.")
         refuse_dask(self, X)
         if isinstance(clients, str):  # before its column is taken for numbers
             labels_of(clients)
