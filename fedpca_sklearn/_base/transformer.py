@@ -514,11 +514,11 @@ class SubspaceTransformer(
         -------
         pca : sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
             Fitted; it maps rows as this estimator does, and shares no array with it. ONNX, PMML and
-            others read it. It cannot take more rows, and takes no outliers out of them. Its
-            likelihood is that of equal noise in all columns, which above 256 features ours is not;
-            it is an error where the covariance is singular, or a component's variance is no larger
-            than the noise. With ``scale=True`` a pipeline of a StandardScaler and a PCA, whose
-            likelihood is that of the scaled rows.
+            others read it. It cannot take more rows, takes no outliers out of them, and has no
+            component of a single site. Its likelihood is that of equal noise in all columns, which
+            above 256 features ours is not; it is an error where the covariance is singular, or a
+            component's variance is no larger than the noise. With ``scale=True`` a pipeline of a
+            StandardScaler and a PCA, whose likelihood is that of the scaled rows.
 
         Raises
         ------
