@@ -74,7 +74,7 @@ class Subspace(InFiles):
     mean : array-like of shape (d,)
         Weighted mean of the rows, float64; zero in a summary that is not centred.
     n_samples : float
-        Effective number of rows: the sum of their weights.
+        Number of rows: the sum of their weights.
     scatter : float
         Total (weighted) sum of squares about the mean, the part outside the components included.
     centered : bool, default=True
