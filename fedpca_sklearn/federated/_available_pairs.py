@@ -111,7 +111,8 @@ class AvailablePairs(MissingStrategy):
 
     Notes
     -----
-    Unbiased where entries are missing at random, whatever the rows are like. Each pair has rows of
+    Covariances are unbiased where entries are missing completely at random, whatever the rows are
+    like: neither values, seen or not, nor sites that are unlike say which. Each pair has rows of
     its own, so that the matrix may have negative eigenvalues. They are set to zero, which is the
     nearest matrix without any, in the Frobenius norm; shares of the variance are of the sum of the
     others. The size of the most negative one is ``negative_variance_`` of the estimator: as the
