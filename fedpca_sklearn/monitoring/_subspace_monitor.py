@@ -52,7 +52,8 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     drift_window : int, default=100
         Rows of a window of the test for drift, at most 1,000,000.
     drift_level : float in (0, 1), default=0.001
-        Probability of a false alarm in a window without drift.
+        Probability of a false alarm in a window without drift, of rows in any order; of a series
+        more, until enough windows were seen.
 
     Attributes
     ----------
