@@ -426,7 +426,8 @@ class NoiseAwareMerge(MergeStrategy):
     the scatter that it cut.
 
     Where a likelihood ratio test (Bartlett 1937) of one noise for all is not significant at 1 %,
-    the weights are equal, and the result that of `SubspaceMerge`.
+    the weights are equal, and the result that of `SubspaceMerge`. The level is that of normal rows:
+    skewed ones and heavy tails are mostly significant, and the weights then follow the estimates.
 
     Only directions depend on weights: count, mean, scatter and the variances along the components
     are those of all rows. ``n_components`` must be an integer. There are no trees: a node would
