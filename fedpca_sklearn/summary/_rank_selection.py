@@ -140,7 +140,8 @@ def parallel_analysis(
     subspace : Subspace
         Summary of all rows, for instance ``subspace_`` of an estimator.
     level : float in (0, 1), default=0.05
-        Probability that a first component is found where columns are independent.
+        Probability that a first component is found where columns are independent and normal, over
+        draws of many seeds.
     n_draws : int, default=None
         Draws of the null; with ``level`` at least one must be expected above the threshold:
         ``level * (n_draws + 1) >= 1``. None: 99, or 19 where rows and features are more than 256.
@@ -170,13 +171,16 @@ def parallel_analysis(
     the variances of the columns. As sample correlations of independent normal columns do not depend
     on sample variances, and the threshold is the k-th smallest of n_draws values, k = ceil((1 -
     level) (n_draws + 1)), the test of the first component has exactly that level where level
-    (n_draws + 1) is an integer. A draw takes time O(d^3) and memory O(d^2), with n < d rows
-    O(n^2 d) and O(n d).
+    (n_draws + 1) is an integer. That is over seeds. With one seed, as by default, rows of one shape
+    and of like variances have the same threshold. The level of that is off by some sqrt(level (1 -
+    level) / n_draws), .02 with 99 draws and .05 with 19; with more draws by less. A draw takes time
+    O(d^3) and memory O(d^2), with n < d rows O(n^2 d) and O(n d).
 
     In a summary of standardised columns the null is that of a correlation matrix. What the first
     components explain is in the variances of the columns too, so that weak components beside
     strong ones can be missed. Rows with heavy tails have larger eigenvalues than normal ones, and
-    then too many are counted. Weighted rows count by the sum of their weights.
+    then too many are counted. Weighted rows count by the sum of their weights, as if these were
+    numbers of like rows: of unequal weights that are not, noise counts as components.
 
     References
     ----------
