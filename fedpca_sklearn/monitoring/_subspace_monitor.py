@@ -119,8 +119,8 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     limit of before or the rows since the alarm.
 
     **Missing entries** are NaN. Q, T2 and the distance are then those of the marginal distribution
-    of the entries that are there, and so are their p-values. Where the estimator takes no NaN, rows
-    with NaN are scored, and those without are learnt.
+    of the entries that are there, and so are their p-values, of normal rows. Where the estimator
+    takes no NaN, rows with NaN are scored, and those without are learnt.
 
     **The distance of whole rows** is by all directions that the estimator keeps, 64 at most and one
     for five rows. The p-value of T2 counts twice, as T2 is a part of it. "chi2" leaves it out.
