@@ -330,7 +330,7 @@ class ChangeDetection(TrackerPart):
     threshold : float or "auto", default="auto"
         Largest eigenvalue of the residuals' second-moment matrix, in units of the rows squared,
         from which on a change is detected; omega_evals of [1]_. "auto": twice that of the last
-        update, which is also looked for between updates.
+        update, which is also looked for between updates; rows with heavy tails exceed it by chance.
 
     See Also
     --------

@@ -55,7 +55,9 @@ class SubspaceTracker(STMissTracker):
     ----------
     components_, singular_values_, explained_variance_, explained_variance_ratio_, mean_, \
             noise_variance_, n_components_, n_samples_, n_samples_seen_, subspace_
-        As in `StreamingPCA`, for the filled rows that count. What is filled in has no noise.
+        As in `StreamingPCA`, for the filled rows that count. What is filled in varies less than
+        what is missing: variances are smaller than those of whole rows, and the noise is larger,
+        the more entries are missing.
     change_points_ : ndarray of int
         First rows of the last 1,000 batches in which a change was detected.
     subspaces_ : list of ndarray of shape (n_components, n_features), float64
