@@ -273,7 +273,8 @@ def take_all(monitor: Any, X: Any, y: Any, **given: Any) -> None:
         monitor._scores = monitor._scores.begun(of_all)
         _renew_limits(monitor)
         flagged = unlike_of(monitor, of_all) > monitor._limit.value
-        _warn_of_bursts(monitor.contamination, flagged, np.array(list(map(len, scores))))
+        n_windows, spread = _bursts(monitor.contamination, flagged, np.array([*map(len, scores)]))
+        monitor._drift = replace(monitor._drift, n_windows=n_windows, spread=spread)
 
 
 def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
@@ -464,12 +465,15 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
     return scores
 
 
-def _warn_of_bursts(contamination: float, above: np.ndarray, sizes: np.ndarray) -> None:
-    """Warn where rows above the limit come together in some of the runs that were held out."""
+def _bursts(contamination: float, above: np.ndarray, sizes: np.ndarray) -> tuple[int, float]:
+    """Degrees of freedom of the runs that were held out, and the spread of numbers above the limit.
+
+    As windows and spread of a `DriftTest`. Warns where rows above come together in some runs.
+    """
     flagged = np.add.reduceat(above, np.cumsum(sizes) - sizes, dtype=int)
     n, share, degrees = len(above), above.mean(), len(sizes) - 1
     if not degrees or not 0 < share < 1:
-        return
+        return 0, 0.0
     spread = np.sum((flagged - share * sizes) ** 2 / (share * (1 - share) * sizes))
     if chdtrc(degrees, spread) < _ALIKE:
         warnings.warn(
@@ -479,6 +483,7 @@ def _warn_of_bursts(contamination: float, above: np.ndarray, sizes: np.ndarray) 
             UserWarning,
             stacklevel=2,
         )
+    return degrees, float(spread)
 
 
 def _enough(monitor: Any) -> int:

@@ -53,7 +53,7 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
         Rows of a window of the test for drift, at most 1,000,000.
     drift_level : float in (0, 1), default=0.001
         Probability of a false alarm in a window without drift, of rows in any order; of a series
-        more, until enough windows were seen.
+        more, while few rows have told how numbers of flagged rows vary.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     50th of all before. `fit` learns rows as they are.
 
     **Drift** raises an alarm when more rows of a window of `partial_fit` are flagged than such
-    limits allow, and than windows before let expect: in a series flagged rows come together, so
-    that their numbers vary more than those of independent rows. Outliers beyond ``contamination``
-    count as drift. After an alarm limits start anew from the rows that follow, and there is no
-    other alarm until a window is usual again. So who can send ``2 / contamination`` rows in a row
-    decides what is usual, as a lasting change does; until then no row is learnt as more than the
-    limit of before or the rows since the alarm.
+    limits allow, and than windows before, and the runs held out, let expect: in a series flagged
+    rows come together, so that their numbers vary more than those of independent rows. Outliers
+    beyond ``contamination`` count as drift. After an alarm limits start anew from the rows that
+    follow, and there is no other alarm until a window is usual again. So who can send
+    ``2 / contamination`` rows in a row decides what is usual, as a lasting change does; until then
+    no row is learnt as more than the limit of before or the rows since the alarm.
 
     **Missing entries** are NaN. Q, T2 and the distance are then those of the marginal distribution
     of the entries that are there, and so are their p-values, of normal rows. Where the estimator

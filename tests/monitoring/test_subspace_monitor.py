@@ -227,6 +227,19 @@ def test_false_alarms_where_rows_resemble_their_neighbours(order):
     assert 0.03 <= np.mean(rates) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 * 9 / 300 / 8)
 
 
+@pytest.mark.filterwarnings("ignore:rows that differ from the others come together")
+def test_a_fit_tells_how_much_numbers_of_flagged_rows_vary_in_a_series():
+    """So that the first windows of a series give few false alarms: 120 of them."""
+    alarms = 0
+    for seed in range(12):
+        X = lfilter([1], [1, -0.95], rows(2200, seed=seed), axis=0)[200:]
+        monitor = SubspaceMonitor(StreamingPCA(K)).fit(X[:1000])
+        for batch in np.split(X[1000:], 20):
+            monitor.partial_fit(batch)
+        alarms += len(monitor.drift_points_)
+    assert alarms <= 2
+
+
 def test_a_fit_says_where_rows_that_differ_come_together():
     """A tenth of the rows is three times as large, one in ten or all in a row: 600 rows, or few."""
     X, more = rows(600), np.where(np.arange(600)[:, None] % 10, 1.0, 3.0)
