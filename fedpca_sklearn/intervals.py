@@ -127,8 +127,9 @@ def sine_bound(deviations: np.ndarray, freedom: float, confidence: float) -> flo
     gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
     of_square = float(np.sum(gram**2)) - trace**2 / f
     of_square *= f**2 / ((f - 1) * (f + 2))  # unbiased, for normal deviations
-    dimensions = trace**2 / max(of_square, trace**2 / (p * k))
-    rows = max(k, dimensions * float(np.sum(second**2)) / trace**2)
+    # the square of the trace is too large by 2 / f of that
+    dimensions = max(trace**2 / max(of_square, trace**2 / (p * k)) - 2 / f, 1.0)
+    rows = max(dimensions * float(np.sum(second**2)) / trace**2, 1.0)
     rng = np.random.default_rng(0)
     L = np.sqrt(_shrunk(np.linalg.eigvalsh(second), rows * f))[:, None] * _factors(rng, rows, k)
     largest = np.linalg.eigvalsh(L @ L.transpose(0, 2, 1))[:, -1]
@@ -150,10 +151,11 @@ def _shrunk(values: np.ndarray, freedom: float) -> np.ndarray:
 
 
 def _factors(rng: np.random.Generator, freedom: float, order: int) -> np.ndarray:
-    """Triangular factors of Wishart matrices with the mean 1."""
-    L = np.tril(rng.standard_normal((_DRAWS, order, order)), -1)
+    """Triangular factors of Wishart matrices with the mean 1, also of less freedom than order."""
     at = np.arange(order)
-    L[:, at, at] = np.sqrt(rng.chisquare(freedom - at, (_DRAWS, order)))
+    left = np.maximum(freedom - at, 0.0)
+    L = np.tril(rng.standard_normal((_DRAWS, order, order)), -1) * np.sqrt(np.minimum(left, 1.0))
+    L[:, at, at] = np.sqrt(2 * rng.standard_gamma(left / 2, (_DRAWS, order)))
     return L / np.sqrt(freedom)
 
 
@@ -201,7 +203,8 @@ def jackknife_intervals(
     """Find intervals for the components of the population that rows were drawn from.
 
     Each summary is left out in turn. How much the components of the others then differ tells how
-    much those of all would in other rows, whatever their distribution, without another look at any.
+    much those of all would in other rows of any distribution with fourth moments, without another
+    look at any.
 
     Parameters
     ----------
@@ -260,7 +263,9 @@ def jackknife_intervals(
     summaries tell little but the size along each of the k, and an unbiased estimate of the trace of
     its square, which says over how many dimensions it is spread. The bound is the quantile of the
     largest root of Wishart matrices of such size and dimensions (4,000 draws with a fixed seed),
-    divided by a chi-square for the error of the size: for k = 1 that of an F distribution.
+    divided by a chi-square for the error of the size: for k = 1 that of an F distribution. Where
+    the angle to one neighbour outweighs the others, as of near variances, few summaries tell its
+    size less well than that of all angles, and the bound is exceeded more often than stated.
 
     With ten sites, 2,000 rows and 50 features 93 to 97 % of 500 intervals have the population's
     value, for normal and for skewed rows (``bench intervals``); percentiles of a Poisson bootstrap

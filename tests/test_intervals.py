@@ -125,6 +125,11 @@ def test_the_bound_is_the_quantile_of_the_largest_singular_value():
     expected = np.quantile(np.linalg.norm(draws, 2, axis=(1, 2)), 0.95)
     known = rng.standard_normal((500, 20, 2)) * scale / np.sqrt(500)
     assert sine_bound(known, 499, 0.95) == pytest.approx(expected, rel=0.04)
+    one = np.zeros((3, 18, 2))  # along one direction of one component, of three summaries
+    one[:, 4, 1] = [1e-3, 2e-3, -3e-3]
+    expected = np.sum(one**2) * stats.f.ppf(0.95, 1, 2)
+    square = sine_bound(one, 2, 0.95) ** 2
+    assert square / (1 - square) == pytest.approx(expected, rel=0.2)
     turned = known.transpose(0, 2, 1)
     assert sine_bound(turned, 499, 0.95) == pytest.approx(sine_bound(known, 499, 0.95), rel=1e-9)
 
