@@ -251,8 +251,8 @@ def partition_clients(
         At most n.
     method : {"iid", "label", "dirichlet"}, default="iid"
         "iid": equal shards at random. "label": rows sorted by label and cut into equal shards, so
-        that a client sees one or two labels. "dirichlet": the shares of each label over the clients
-        are drawn from a symmetric Dirichlet distribution.
+        that a client sees one or two labels, if no label has fewer rows than a client. "dirichlet":
+        the shares of each label over the clients are drawn from a symmetric Dirichlet distribution.
     concentration : float, default=0.5
         Of the Dirichlet distribution: small is unlike, large is alike.
     random_state : int, RandomState instance or None, default=None
