@@ -92,8 +92,9 @@ def held_out_components(
     return max(1, int(np.argmin(errors)))
 
 
-# Draws of the null, where an eigenproblem takes a few milliseconds, and where it takes more.
-_DRAWS, _FEW_DRAWS = 99, 19
+# Draws of the null, where an eigenproblem takes a few milliseconds, and where it takes more; and
+# where a small level needs more, at most.
+_DRAWS, _FEW_DRAWS, _MOST_DRAWS = 99, 19, 999
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def parallel_analysis(
         draws of many seeds.
     n_draws : int, default=None
         Draws of the null; with ``level`` at least one must be expected above the threshold:
-        ``level * (n_draws + 1) >= 1``. None: 99, or 19 where rows and features are more than 256.
+        ``level * (n_draws + 1) >= 1``. None: 99, or 19 where rows and features are more than 256,
+        or as many as a level of .001 or more needs.
     random_state : int, RandomState instance or None, default=0
         Seed of the draws. With an integer, everybody finds the same thresholds.
 
@@ -207,10 +209,12 @@ def parallel_analysis(
         )
     if not (is_real(level) and 0 < level < 1):
         raise ValueError(f"level must be in (0, 1), got {level!r}.")
-    if n_draws is not None and not (is_integer(n_draws) and level * (n_draws + 1) >= 1):
+    least = np.ceil(1 / level) - 1
+    enough = is_integer(n_draws) and level * (n_draws + 1) >= 1
+    if not (enough or (n_draws is None and least <= _MOST_DRAWS)):
         raise ValueError(
-            f"n_draws must be an integer of at least {np.ceil(1 / level) - 1:.0f} with "
-            f"level={level!r}, got {n_draws!r}."
+            f"n_draws must be an integer of at least {least:.0f} with level={level!r}, got "
+            f"{n_draws!r}."
         )
     subspace = in_numpy(subspace)
     _refuse_noise(subspace, "parallel")
@@ -218,7 +222,8 @@ def parallel_analysis(
     columns = columns[columns > 0]
     rows = max(1, round(subspace.n_samples - subspace.centered))
     if n_draws is None:
-        n_draws = _DRAWS if min(rows, len(columns)) <= SMALL_DIMENSION else _FEW_DRAWS
+        usual = _DRAWS if min(rows, len(columns)) <= SMALL_DIMENSION else _FEW_DRAWS
+        n_draws = max(usual, int(least))
     seed = check_random_state(random_state).randint(2**31 - 1)
     with threads_for(16 * min(rows, len(columns)) ** 2, TINY_CALL):
         draws = null_variances(columns, rows, n_draws, np.random.default_rng(seed))

@@ -141,6 +141,7 @@ def test_every_route_gives_the_number_of_spikes():
     assert parallel_analysis(Subspace.from_rows(SPIKED, center=False)).n_components == 3
     wide = make_spiked(60, 400, spikes=[90, 60], random_state=0)[0]
     assert StreamingPCA("parallel").fit(wide).n_components_ == 2
+    assert parallel_analysis(Subspace.from_rows(SPIKED), level=0.001).n_components == 3
 
 
 @pytest.mark.parametrize(("level", "exceeded"), [(0.05, 10), (0.1, 20)])
@@ -304,6 +305,7 @@ parallel_analysis(WHOLE.truncate(3)) | keeps 3 directions, all of which
 parallel_analysis(Subspace.from_estimator(PCA(5).fit(SPIKED))) | column_scatter=None
 parallel_analysis(WHOLE, level=0) | level must be in .0, 1., got 0
 parallel_analysis(WHOLE, n_draws=18) | integer of at least 19 with level=0.05, got 18
+parallel_analysis(WHOLE, level=1e-4) | integer of at least 9999 with level=0.0001, got None
 parallel_analysis(DIGITS) | subspace must be a Subspace, .* got ndarray
 FederatedPCA("parallel", {GAUSS}).fit(SPIKED) | n_components='parallel' .* a mechanism adds noise
 FederatedPCA("mle", {GAUSS}, scale=True).fit(SPIKED) | 'mle' .* mechanism=AnalyzeGauss
