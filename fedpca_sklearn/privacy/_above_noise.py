@@ -367,7 +367,8 @@ def _variances(mechanism: Any, d: int, spectrum: Any) -> np.ndarray:
 
 def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> PrivacyPlan:
     d, rng = len(variances), np.random.default_rng(0)
-    squares = rng.standard_normal((_ROWS_OF_A_PLAN, d)) ** 2 @ variances
+    entries = rng.standard_normal((_ROWS_OF_A_PLAN, d)) ** 2
+    squares = entries @ variances
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, mechanism._searches_of(n, d))
     terms = mechanism.terms(np.empty((0, d)), costs)
     search = mechanism.searches.get("row_norm")
@@ -378,7 +379,10 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
         terms = replace(terms, row_norm=R)
     if "center" in mechanism.searches:
         terms = replace(terms, center=None)
-    left = np.minimum(squares, terms.row_norm**2).sum() / squares.sum()
+    # longer rows, of which less is left, are those far along strong directions
+    left = np.minimum(terms.row_norm**2 / squares, 1.0) @ entries / entries.sum(axis=0)
+    alike = np.unique(variances, return_inverse=True)[1]
+    left = (np.bincount(alike, left) / np.bincount(alike))[alike]
     scatter, found_terms = np.diag(n * left * variances), terms
     shaped = mechanism._shaped(mechanism.budget() / mechanism.n_releases)
     errors, above = [], []

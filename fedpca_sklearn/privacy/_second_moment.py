@@ -103,8 +103,8 @@ class SecondMomentMechanism(Mechanism):
         Notes
         -----
         Up to 20 draws of the mechanism's own noise, O(d^3) each, on the second moment that normal
-        rows of these variances are expected to have. Of a private norm and centre the cost is
-        counted, and not their error, so that a plan for few rows is too good.
+        rows of these variances, shortened to the norm, are expected to have. Of a private norm and
+        centre the cost is counted, and not their error, so that a plan for few rows is too good.
 
         Examples
         --------
@@ -113,7 +113,7 @@ class SecondMomentMechanism(Mechanism):
         >>> round(plan.error, 2), round(plan.half.error, 2), round(plan.twice.error, 2)
         (0.02, 0.03, 0.01)
         >>> plan.n_components_above_noise
-        14.8
+        15.85
         """
         return planned(self, n, d, n_components, spectrum)
 
