@@ -252,7 +252,7 @@ def jackknife_intervals(
     components), and that are a sample of sites, count by their shares of the rows, as more rows of
     a site tell no more of other sites: residuals are corrected by their leverages, and the degrees
     of freedom are those of this sum [3]_, 1.8 for ten sites of 1,000 to 15 rows. A warning says how
-    few sites of equal size they stand for, 4.2 there; 91 to 98 % of 2,000 intervals have the
+    few sites of equal size they stand for, 4.3 there; 91 to 98 % of 2,000 intervals have the
     population's value. Squares of few means are far from normal: of ten sites of 200 rows whose
     means differ much it is 86 to 88 %, of 25 unequal ones 89 to 90 %
     (``bench calibrated_models``).
