@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, compress, filterfalse, islice, starmap
 from operator import attrgetter, is_
 from typing import Any
@@ -209,9 +209,15 @@ class Federation:
     ):
         self.n_jobs = n_jobs
         self.channel = PerfectChannel() if channel is None else channel
-        self.rng = np.random.RandomState(0) if rng is None else rng
+        if rng is not None:
+            self.rng = rng
         self.log = CommunicationLog() if log is None else log
         self.n_rounds = 0
+
+    @cached_property
+    def rng(self) -> np.random.RandomState:
+        """Random numbers of the channel, made when one asks for them."""
+        return np.random.RandomState(0)
 
     def sum(
         self, function: Callable, clients: Sequence[tuple], broadcast: np.ndarray | None = None
