@@ -101,6 +101,7 @@ PETRELS(3, forgetting_factor=1.0) | PLAIN | 1.0 | petrels(Z, V, f)[0].T
 PETRELS(3, forgetting_factor=0.98, regularization=1.0) | HOLES | 0.98 | petrels(Z, V, f, 1.0)[0].T
 PETRELS(3, forgetting_factor=0.9) | POOR | 0.9 | petrels(Z, V, f)[0].T
 PETRELS(3, half_life="300min") | HOLES | factors(300) | petrels(Z, V, f)[0].T
+PETRELS(3) | np.insert(HOLES, 60, np.zeros((50, D)), axis=0) | 1.0 | made("PETRELS(3, center=False)").set_params(init=V).fit(HOLES).components_
 SPIRIT(1, lower=0.95, upper=0.98) | PLAIN | 0.96 | spirit(Z, 1, 0.95, 0.98, f)[0]
 SPIRIT(6, lower=0.8, upper=0.9, forgetting_factor=1.0, hold_off=0) | PLAIN | 1.0 | spirit(Z, 6, 0.8, 0.9, f, 0)[0]
 SPIRIT(3, lower=0.5, upper=0.99, half_life="30min") | PLAIN | factors(30) | spirit(Z, 3, 0.5, 0.99, f)[0]

@@ -60,6 +60,8 @@ def test_a_fit_warns_where_its_components_are_not_those_of_all_rows():
     with pytest.warns(UserWarning, match=r"of 1400 rows count\. .* forgetting_factor=1\.0"):
         SubspaceTracker(5).fit(X)
     SubspaceTracker(5, forgetting_factor=1.0).fit(X)
+    # three quarters of the rows count, and more
+    SubspaceTracker(5).fit(np.concatenate([rows(90)[0], rows(810, seed=9)[0]]))
     SubspaceTracker(5).partial_fit(X)
     SubspaceTracker(5).fit(X[np.random.default_rng(0).permutation(1400)])
     # without noise the first rows, filled in as well as was possible then, are forgotten
