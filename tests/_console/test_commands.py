@@ -265,6 +265,8 @@ def test_units_are_judged_by_what_sites_can_know():
     about_zero = Subspace.from_rows(rows, center=False)
     cut = Subspace.from_rows(rows, 1)._replace(column_scatter=None)
     assert unlike_units([about_zero] * 2, "ab") == unlike_units([cut] * 2, "ab") == []
+    named = zip((rows, rows * 1000), ("abc", "abd"), strict=True)
+    assert not unlike_units([Subspace.from_rows(Y)._named(list(names)) for Y, names in named], "ab")
 
 
 def test_means_and_deviations_of_all_sites_for_another_tool(run, sites):
@@ -347,6 +349,9 @@ def test_files_and_merges_without_options_take_those_of_the_command(run, sites):
     assert err.startswith("warning: 'two.fed': made with '--scale', '--partial-out age', which no ")
     assert err.count("\n") == 1
     assert_scores(scores_of(run, "all.fed"), plain)
+    printed(run, "merge", sites[2], "-o", "one.fed", *ADJUSTING, "-n", "2")
+    err = run("merge", "two.fed", "one.fed", "-o", "three.fed")[2]
+    assert "made with '--scale', '--partial-out age', which no " in err
     printed(run, "merge", "two.fed", sites[2], "-o", "all.fed", "--force", *ADJUSTING)
     assert_scores(scores_of(run, "all.fed"), want)
     printed(run, "scale", "two.fed", sites[2], "-o", "scales.csv")
