@@ -147,7 +147,6 @@ class _Krylov:
         if len(Q) >= max(_MAX_BLOCKS * self.rank, _ANY_DIRECTIONS):
             Q, W, product, T = V, moved, moved, moved @ V.T
         rest = product - (product @ Q.T) @ Q
-        rest -= (rest @ Q.T) @ Q
         _, sizes, block = scipy.linalg.svd(rest, full_matrices=False, check_finite=False)
         room = Q.shape[1] - len(Q)
         block = block[: min(room, int(np.sum(sizes > _EXHAUSTED * abs(values[0]))))]
