@@ -74,6 +74,7 @@ def test_as_many_components_as_columns_fill_in_as_one_less_does(code, d):
     "code",
     [
         "SubspaceTracker(3)",
+        "SubspaceTracker(3, batch_size=2000, n_iter=20)",  # one batch
         "RobustSubspaceTracker(3)",
         "FederatedSubspaceTracker(3, robust=False, random_state=0)",
         "FederatedSubspaceTracker(3, channel=GaussianChannel(1e-3), random_state=0)",
