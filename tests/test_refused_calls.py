@@ -350,6 +350,8 @@ STREAMS = """
 StreamingPCA(3, half_life="1 hour") | fit(X, times=TIMES) | half_life must be | got '1 hour'
 PAST(3, half_life="0h") | fit(X, times=TIMES) | half_life must be
 PETRELS(3, half_life=np.timedelta64("NaT", "s")) | fit(X, times=TIMES) | half_life must be
+PETRELS(3, half_life=np.timedelta64(1, "M")) | fit(X, times=TIMES) | half_life must be
+PETRELS(3, half_life=np.timedelta64(1)) | fit(X, times=TIMES) | half_life must be
 SPIRIT(3, half_life=-3) | fit(X) | 'half_life' parameter
 StreamingPCA(3, half_life=3, forgetting_factor=0.5) | fit(X) | forgetting_factor must be | a half_life
 StreamingPCA(3, half_life=3, forgetting="blocks") | fit(X) | forgetting must be 'rows' with
