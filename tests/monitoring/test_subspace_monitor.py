@@ -537,3 +537,6 @@ def test_rows_are_infinitely_unlike_constant_ones_without_a_word(limits):
     far = monitor.predict([[1e9, 0.0], [0.0, 0.0]])  # warnings are errors here
     monitor.partial_fit(np.full((3, 2), 1e-300)).predict(np.ones((2, 2)))
     assert far.tolist() == [-1, 1]
+    X = np.random.default_rng(0).standard_normal((60, 2)) * 1e-156  # variances without an inverse
+    found = SubspaceMonitor(StreamingPCA(1), limits=limits).fit(X).predict(X)
+    assert np.mean(found == 1) > 0.9
