@@ -371,10 +371,10 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
     squares = entries @ variances
     costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, mechanism._searches_of(n, d))
     terms = mechanism.terms(np.empty((0, d)), costs)
-    search = mechanism.searches.get("row_norm")
+    search, shaped = mechanism.searches.get("row_norm"), mechanism._shaped
     if search is not None:
         budget = mechanism.budget() / mechanism.n_releases
-        aim = aim_for_moments(n, d, budget, not mechanism._shaped(budget))
+        aim = aim_for_moments(n, d, budget, not shaped)
         R = found_norm(np.sqrt(squares), search.bounds, aim, math.inf, rng)
         terms = replace(terms, row_norm=R)
     if "center" in mechanism.searches:
@@ -384,7 +384,6 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
     alike = np.unique(variances, return_inverse=True)[1]
     left = (np.bincount(alike, left) / np.bincount(alike))[alike]
     scatter, found_terms = np.diag(n * left * variances), terms
-    shaped = mechanism._shaped(mechanism.budget() / mechanism.n_releases)
     errors, above = [], []
     for _ in range(max(3, min(_DRAWS, int(_LARGEST / d**3)))):
         terms, rows = found_terms, _Expected(scatter)

@@ -504,11 +504,10 @@ class Mechanism(Strategy):
             terms = replace(terms, center=center)
         if isinstance(search, PrivateNorm):
             norms = row_norms(X, terms.center)
-            once = not self._shaped(budget)
-            row_norm, of_norm = search.found(norms, X.shape[1], budget, rng, once)
+            row_norm, of_norm = search.found(norms, X.shape[1], budget, rng, not self._shaped)
             terms, spent = replace(terms, row_norm=row_norm), spent + of_norm
         terms = replace(terms, costs=self.costs(X.shape[1], 1, fraction, spent))
-        if not self._shaped(budget):
+        if not self._shaped:
             return terms
         terms = self._second_look(terms.clipped(X), terms, rng)
         row_norm, cost = norm_that_turns_little(terms.clipped(X), terms, self, rng)
@@ -517,9 +516,10 @@ class Mechanism(Strategy):
         costs = terms.costs._replace(product=terms.costs.product - cost)
         return replace(terms, row_norm=row_norm, costs=costs, shape=shape)
 
-    def _shaped(self, budget: float) -> bool:
+    @property
+    def _shaped(self) -> bool:
         """Whether the second moment is released twice, then in the shape of the first release."""
-        return self._TWICE and "row_norm" in self.searches and math.isfinite(budget)
+        return self._TWICE and "row_norm" in self.searches and math.isfinite(self.budget())
 
     def _second_look(self, rows: Any, terms: Terms, rng: np.random.Generator) -> Terms:
         """Terms with what a first release of clipped rows tells, and what it leaves to spend."""
