@@ -138,7 +138,9 @@ def test_communication_of_one_round_is_a_line_and_that_of_files_knows_no_rows():
     total = display.line_.get_ydata()[0]
     flat = [line for line in display.ax_.lines if list(line.get_ydata()) == [total, total]]
     assert [list(line.get_xdata()) for line in flat] == [[0.5, 1.5]]
-    assert texts_of(display) == ["FederatedPCA", "the rows themselves"]
+    for _ in range(2):  # the rows are named once
+        assert texts_of(display) == ["FederatedPCA", "the rows themselves"]
+        display.plot(ax=display.ax_, name="_again")
     files = [Subspace.from_rows(X[c == CLIENTS], 2) for c in "abc"]
     display = CommunicationDisplay.from_estimator(FederatedPCA.from_subspaces(files))
     assert display.pooled_line_ is None

@@ -383,8 +383,11 @@ def test_a_bound_allows_for_integers(bits, code, request):
     assert ((low <= s[:3] ** 2 / 199) & (s[:3] ** 2 / 199 <= high)).all()
 
 
-def test_of_effects_of_confounders_secure_sums_promise_nothing():
-    found = fit(made("FederatedPCA(2, partial_out=[0])"), secure=SECURE)
+def test_of_effects_of_confounders_secure_sums_promise_nothing_and_their_unit_does_not_matter():
+    asked, units = made("FederatedPCA(2, partial_out=0)"), np.ones(ROWS.shape[1])
+    units[0] = 1e-9
+    found = fit(asked, {site: rows * units for site, rows in PARTS.items()}, secure=SECURE)
+    assert subspace_distance(found.components_, here(asked, PARTS).components_) < 1e-9
     assert found.subspace_error_bound_ == np.inf
     assert found.explained_variance_interval_.tolist() == [[0.0, np.inf]] * 2
 
