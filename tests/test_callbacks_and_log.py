@@ -102,6 +102,12 @@ def test_a_block_of_a_stream_is_a_task_and_there_are_at_most_a_hundred(n_blocks,
 
 
 @needs_callbacks
+@pytest.mark.parametrize("name", ["Federated", "Distributed", "OnlineDistributed"])
+def test_a_client_is_a_task(name):
+    assert blocks_begun(made(f"{name}PCA(2, n_clients=5)"), X) == 5
+
+
+@needs_callbacks
 def test_a_callback_can_stop_the_fit_of_a_stream_and_partial_fit_is_one_of_its_own():
     rows, pca = np.random.default_rng(0).standard_normal((400, 5)), StreamingPCA(2, block_size=4)
     assert blocks_begun(pca, rows, stop_after=30) == 30

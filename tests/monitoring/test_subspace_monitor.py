@@ -510,6 +510,8 @@ def test_names_pipelines_and_frozen_estimators():
         monitor.partial_fit(X)
         with pytest.raises(ValueError, match="feature names"):
             monitor.predict(X.iloc[:, ::-1])
+        with pytest.warns(UserWarning, match="does not have valid feature names"):
+            monitor.predict(rows(600))
     pipe = make_pipeline(StandardScaler(), SubspaceMonitor(StreamingPCA(K))).fit(X)
     assert pipe.predict(X).min() == -1
     frozen = FrozenEstimator(StreamingPCA(K).fit(rows(600)))

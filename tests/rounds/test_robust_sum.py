@@ -119,8 +119,8 @@ ADAPTIVE = {
     "honest until the last round": ("variances", lambda a, q: np.append(3 * a[:-2], a[-2:])),
     "not symmetric in the last round": ("variances", lambda a, q: a + SKEW),
     "not a number in the last round": ("variances", lambda a, q: np.append(np.nan, a[1:])),
-    "scatter alone": ("variances", lambda a, q: np.append(a[:-2], [3 * a[-2], a[-1]])),
-    "count alone": ("variances", lambda a, q: np.append(a[:-1], 1e9)),
+    "scatter alone": ("variances", lambda a, q: np.append(a[:-2], [1.005 * a[-2], a[-1]])),
+    "count alone": ("variances", lambda a, q: np.append(a[:-1], 1.005 * a[-1])),
     "count is not a number": ("variances", lambda a, q: np.append(a[:-1], np.nan)),
 }
 

@@ -217,7 +217,7 @@ def test_edges_are_defined(X, kernel, aggregation, projection, landmarks):
         )
         scores = pca.fit_transform(X)
         rank = min(20, len(X), landmarks or len(X))
-        assert pca.n_components_ == rank
+        assert pca.n_components_ == len(pca.get_feature_names_out()) == rank
         assert scores.shape == (len(X), rank)
         for array in arrays_in(vars(pca)):
             assert np.isfinite(array).all()
