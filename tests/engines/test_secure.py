@@ -383,7 +383,7 @@ def test_a_bound_allows_for_integers(bits, code, request):
     assert ((low <= s[:3] ** 2 / 199) & (s[:3] ** 2 / 199 <= high)).all()
 
 
-def test_of_effects_of_confounders_secure_sums_promise_nothing_and_their_unit_does_not_matter():
+def test_of_effects_of_confounders_in_any_unit_secure_sums_promise_nothing():
     asked, units = made("FederatedPCA(2, partial_out=0)"), np.ones(ROWS.shape[1])
     units[0] = 1e-9
     found = fit(asked, {site: rows * units for site, rows in PARTS.items()}, secure=SECURE)
