@@ -657,17 +657,17 @@ def test_at_most_two_batches_are_in_memory_and_a_buffer_that_is_filled_again_is_
 def test_rows_that_cannot_be_sent_are_refused():
     X = power_law(20, 4)
     frames = [pd.DataFrame(X, columns=list(names)) for names in ("abcd", "abdc")]
-    for rows, words in [
-        (sp.csr_array(X), "Sparse rows cannot be sent"),
-        (X[:0], "0 sample"),
-        (iter([]), "stream without batches"),
-        (X[0], "Expected 2D array"),
-        ([X, X[:, 1:]], "X has 3 features, but Rows is expecting 4"),
-        (frames, "feature names"),
-        ("X.npy", r"path of a file.* a csv file"),
+    for kind, rows, words in [
+        (TypeError, sp.csr_array(X), "Sparse rows cannot be sent"),
+        (ValueError, X[:0], "0 sample"),
+        (ValueError, iter([]), "stream without batches"),
+        (ValueError, X[0], "Expected 2D array"),
+        (ValueError, [X, X[:, 1:]], "X has 3 features, but Rows is expecting 4"),
+        (ValueError, frames, "feature names"),
+        (TypeError, "X.npy", r"path of a file.* a csv file"),
     ]:
         for xp, device in LIBRARIES[:2]:
-            with pytest.raises((TypeError, ValueError), match=words):
+            with pytest.raises(kind, match=words):
                 list(on_device(rows, xp, device))
     pca = StreamingPCA(2)
     with pytest.raises(ValueError, match="contains NaN"):

@@ -569,7 +569,7 @@ def test_an_estimator_that_sites_cannot_fit_begins_no_study(tmp_path):
         (FederatedPCA("x"), "'n_components' parameter"),
         (noisy, "needs secure sums"),
     ]:
-        with pytest.raises((TypeError, ValueError), match=words):
+        with pytest.raises(TypeError if "one of" in words else ValueError, match=words):
             Study.begin(tmp_path, wrong, ["a", "b"])
     assert not list(tmp_path.iterdir())
 

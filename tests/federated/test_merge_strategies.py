@@ -110,19 +110,19 @@ def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
 
 E, X3 = Subspace.empty(3), Subspace.from_rows(np.eye(3))
 BAD = [
-    (([],), {}, "at least one Subspace"),
-    ((["a"],), {}, r"got str as subspaces\[0\]"),
-    (([E, Subspace.empty(4)],), {}, r"subspaces\[1\] has 4 features.* 3"),
-    (([E, Subspace.empty(3, centered=False)],), {}, "all centred or all not"),
-    (([E], -1), {}, "n_components must be .*got -1"),
-    (([X3], 1), {"between": 1.5}, "between must be .*got 1.5"),
+    (ValueError, ([],), {}, "at least one Subspace"),
+    (TypeError, (["a"],), {}, r"got str as subspaces\[0\]"),
+    (ValueError, ([E, Subspace.empty(4)],), {}, r"subspaces\[1\] has 4 features.* 3"),
+    (ValueError, ([E, Subspace.empty(3, centered=False)],), {}, "all centred or all not"),
+    (ValueError, ([E], -1), {}, "n_components must be .*got -1"),
+    (ValueError, ([X3], 1), {"between": 1.5}, "between must be .*got 1.5"),
 ]
 
 
 @pytest.mark.parametrize("strategy", [PlainTree(), ProjectionAverage()])
 def test_bad_arguments_do_not_reach_the_strategy(strategy):
-    for arguments, more, words in BAD:
-        with pytest.raises((ValueError, TypeError), match=words):
+    for kind, arguments, more, words in BAD:
+        with pytest.raises(kind, match=words):
             strategy.merge(*arguments, **more)
     assert not CALLS
 

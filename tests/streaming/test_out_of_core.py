@@ -31,12 +31,10 @@ def test_rows_of_a_file_are_those_of_numpy(tmp_path, monkeypatch):
             TypeError, match=r"NpyRows of fedpca_sklearn, .*X\[:\] reads them, X\[a:b\]"
         ):
             method(read)
-    for key, words in (
-        (1, "rows must be a slice, got 1"),
-        (slice(None, None, -1), "positive step"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=words):
-            read[key]
+    with pytest.raises(TypeError, match="rows must be a slice, got 1"):
+        read[1]
+    with pytest.raises(ValueError, match="positive step"):
+        read[::-1]
     (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:-8])
     with pytest.raises(ValueError, match="shorter than its header says"):
         read[:37]
