@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._validation.checks import check_integer
-from .._validation.containers import check_same_names, is_by_name, library_and_class
+from .._validation.containers import check_same_names, is_by_name, library_and_class, listed
 
 __all__ = ["NpyRows", "iter_batches"]
 
@@ -192,6 +192,10 @@ def _rows(batch: Any, columns: str | Sequence[str] | None) -> Any:
 
 def _of_entries(batch: Mapping[str, Any], columns: str | Sequence[str] | None) -> Any:
     """Rows of a dict: one entry that holds whole rows, columns, or the numbers of one row."""
+    for name in [columns] if isinstance(columns, str) else columns or ():
+        if name not in batch:
+            there = listed(map(str, batch))
+            raise ValueError(f"columns must be in each batch, got {name!r}; one has {there}.")
     if isinstance(columns, str):
         return batch[columns]
     entries = {name: np.atleast_1d(batch[name]) for name in (columns or batch)}
