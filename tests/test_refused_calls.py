@@ -117,7 +117,7 @@ next(iter_batches([rows], columns=2.5)) | TypeError | columns must be a name or 
 next(iter_batches([rows], columns=["heat"])) | TypeError |\
  columns can be chosen by name only, got ndarray
 next(iter_batches(texts())) | TypeError | columns must name | 'text': (2,)
-next(iter_batches(texts(), columns=["rain"])) | KeyError | rain
+next(iter_batches(texts(), columns=["rain"])) | got 'rain'; one has 'text', 'n'
 SubspaceMonitor(StreamingPCA(3)).predict(rows); SubspaceMonitor.from_estimator(StreamingPCA(3));\
  ScreeDisplay.from_estimator(FederatedPCA(2)); CommunicationDisplay.from_estimator(FederatedPCA(2))\
  | not fitted

@@ -381,8 +381,8 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
         terms = replace(terms, center=None)
     # longer rows, of which less is left, are those far along strong directions
     left = np.minimum(terms.row_norm**2 / squares, 1.0) @ entries / entries.sum(axis=0)
-    alike = np.unique(variances, return_inverse=True)[1]
-    left = (np.bincount(alike, left) / np.bincount(alike))[alike]
+    level = np.unique(variances, return_inverse=True)[1]
+    left = (np.bincount(level, left) / np.bincount(level))[level]
     scatter, found_terms = np.diag(n * left * variances), terms
     errors, above = [], []
     for _ in range(max(3, min(_DRAWS, int(_LARGEST / d**3)))):
