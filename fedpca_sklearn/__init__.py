@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-# Public names by module. Modules other than the two above are imported when a name of theirs is
-# first asked for, so that somebody who wants `StreamingPCA` or `FederatedPCA` does not wait.
+# Public names by module. A module is imported when a name of its own is first asked for, so that
+# somebody who wants `StreamingPCA` does not wait for the others.
 _NAMES = {
     "_base.batches": "on_device",
     "_base.sources": "iter_batches",
