@@ -342,6 +342,10 @@ def test_pairs_dicts_frames_and_sparse_batches_and_their_columns():
     rows = FRAME.to_dict("records")
     for one in (rows, [(row, 1) for row in rows]):
         assert_array_equal(joined(iter_batches(iter(one))), X)
+    assert_array_equal(joined(iter_batches((row, {"y": 1}) for row in rows)), X)
+    for kind in (list, tuple):  # of rows, of which the first is not all
+        with pytest.raises(TypeError, match=f"got a {kind.__name__} of dicts of numbers"):
+            StreamingPCA(2).fit(map(kind, (rows[:40], rows[40:])))
     with pytest.raises(ValueError, match="A batch that is a dict has the same features in another"):
         StreamingPCA(2).fit(iter_batches(iter(dicts)))
     for batch in (FRAME, in_table(FRAME), *dicts, *((one, np.zeros(60)) for one in dicts)):

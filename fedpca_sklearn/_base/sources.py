@@ -171,7 +171,9 @@ def _without_targets(batch: Any) -> Any:
     """The first entry of a batch that is a tuple, as loaders give (rows, targets)."""
     if not isinstance(batch, (list, tuple)):
         return batch
-    rows = batch[0]
+    rows, last = batch[0], batch[-1]
+    if is_by_name(rows) and is_by_name(last) and not any(map(np.ndim, rows.values())):
+        return batch if rows.keys() == last.keys() else rows  # rows, or one and its targets
     return rows if len(getattr(rows, "shape", ())) > 1 or is_by_name(rows) else batch
 
 
