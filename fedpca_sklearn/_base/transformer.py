@@ -346,7 +346,7 @@ class SubspaceTransformer(
         if not (lazy := is_dask(X)) and not isinstance(X, DeviceRows):
             with np.errstate(over="ignore", invalid="ignore"):  # of sums of finite values
                 X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        if len(X.shape) != 2 or X.shape[1] != self.components_.shape[0]:
+        if X.shape[1:] != self.components_.shape[:1]:
             raise ValueError(
                 f"X must have shape (n_samples, {self.components_.shape[0]}), got {X.shape}."
             )

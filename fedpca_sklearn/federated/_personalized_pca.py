@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from .._dask import is_dask, leave_as_it_is
+from .._dask import is_dask, lazy_inverse, leave_as_it_is
 from .._validation.checks import AT_LEAST_ONE, allowed, check_integer, with_parameters
 from ..communication import Federation
 from ..summary import Subspace
@@ -371,7 +371,8 @@ class PersonalizedPCA(FederatedPCA):
         Parameters
         ----------
         X : array-like of shape (n, n_components_ + n_local_components_)
-            Coordinates as `transform` returns them.
+            Coordinates as `transform` returns them; of a dask.array without clients the result is
+            one as well.
         clients : array-like of shape (n,), default=None
             Labels of the sites, as in `transform`.
 
@@ -381,11 +382,14 @@ class PersonalizedPCA(FederatedPCA):
             The rows with these coordinates.
         """
         check_is_fitted(self)
-        Z = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        if Z.shape[1] != self._n_features_out:
+        lazy = is_dask(X) and clients is None
+        Z = X if lazy else check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if Z.shape[1:] != (self._n_features_out,):
             raise ValueError(
                 f"X must have shape (n_samples, {self._n_features_out}), got {Z.shape}."
             )
+        if lazy:
+            return lazy_inverse(self, X)
         if clients is None:
             return Z[:, : len(self.components_)] @ self.components_ + self.mean_
         X = np.empty((len(Z), self.components_.shape[1]), np.result_type(Z, self.components_))
