@@ -380,8 +380,8 @@ def _simulated(mechanism: Any, n: int, k: int, variances: np.ndarray) -> Privacy
     if "center" in mechanism.searches:
         terms = replace(terms, center=None)
     # longer rows, of which less is left, are those far along strong directions
-    left = np.minimum(terms.row_norm**2 / squares, 1.0) @ entries / entries.sum(axis=0)
-    level = np.unique(variances, return_inverse=True)[1]
+    left = np.minimum(squares, terms.row_norm**2) / squares @ entries / entries.sum(axis=0)
+    level = np.unique(variances, return_inverse=True)[1]  # equal variances lose equal shares
     left = (np.bincount(level, left) / np.bincount(level))[level]
     scatter, found_terms = np.diag(n * left * variances), terms
     errors, above = [], []

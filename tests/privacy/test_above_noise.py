@@ -186,6 +186,7 @@ def test_half_and_twice_are_plans_of_their_own():
         for factor in (0.5, 1.0, 2.0)
     )
     assert half.error > plan.error > twice.error
+    AnalyzeGauss(1.0, 1e-5, 4.0).plan(3000, 2, 1, spectrum=[1e-312])  # no overflow
     for factor, alone, other in ((0.5, half, plan.half), (2.0, twice, plan.twice)):
         assert other == PrivacyPlan(factor, alone.error, alone.n_components_above_noise)
     # a mean that is known costs nothing
