@@ -209,9 +209,8 @@ def parallel_analysis(
         )
     if not (is_real(level) and 0 < level < 1):
         raise ValueError(f"level must be in (0, 1), got {level!r}.")
-    least = np.ceil(1 / level) - 1
-    enough = is_integer(n_draws) and level * (n_draws + 1) >= 1
-    if not (enough or (n_draws is None and least <= _MOST_DRAWS)):
+    least = np.ceil(1 / level - 1e-9) - 1
+    if not (least <= _MOST_DRAWS if n_draws is None else is_integer(n_draws) and n_draws >= least):
         raise ValueError(
             f"n_draws must be an integer of at least {least:.0f} with level={level!r}, got "
             f"{n_draws!r}."
