@@ -93,8 +93,9 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     scatter. Of eigenvalues that are not kept only the sum is known. Where some after the components
     are kept, the others are taken to fall geometrically from there; if none is, as with
     scikit-learn's estimators, they are taken to be equal, and the limit of Q is too low if
-    they are not. The number of rows is the sum of their weights, also with forgetting, which is as
-    exact as more rows: "chi2" then flags fewer than ``contamination``, and of unequal weights more.
+    they are not. The number of rows is taken to be the sum of their weights. Rows that fade are as
+    exact as some twice that number, so that "chi2" flags fewer than ``contamination``. Of other
+    unequal weights it flags more.
 
     **Quantiles** are of recent scores: in `partial_fit` of rows before they are learnt, the last
     half since the start or the last alarm, ``200 / contamination`` at most; in `fit` of rows held
