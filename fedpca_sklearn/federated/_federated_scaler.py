@@ -363,9 +363,6 @@ class FederatedScaler(FittedState, StandardScaler):
                 f"mechanism={self.mechanism!r} does not go on from the call before: what was "
                 "released is for all rows of one call. Call fit."
             )
-        for name, kept in (("with_mean", "mean_"), ("with_std", "var_")):
-            if self.clients_ and getattr(self, name) and getattr(self, kept) is None:
-                raise ValueError(f"{name} was False in the calls before, got True; call fit.")
         refuse_dask(self, X)
         if isinstance(clients, str):  # before its column is taken for numbers
             labels_of(clients)
@@ -392,6 +389,9 @@ class FederatedScaler(FittedState, StandardScaler):
 
     def _show(self, labels: Iterable[Any], parts: Iterable[ColumnMoments]) -> None:
         """Merge what clients have sent with what is known, and set the fitted attributes."""
+        for name, kept in (("with_mean", "mean_"), ("with_std", "var_")):
+            if self.clients_ and getattr(self, name) and getattr(self, kept) is None:
+                raise ValueError(f"{name} was False in the calls before, got True; call fit.")
         before = [moments_of(self, self._mean_rest)] if self.clients_ else []
         with np.errstate(over="ignore", invalid="ignore"):
             moments = pooled_columns([*before, *parts]).checked()

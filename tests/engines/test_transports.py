@@ -426,6 +426,14 @@ def test_one_process_goes_on_where_sites_ended_and_only_what_is_asked_for_is_rea
     assert made_so_far == [50]
 
 
+def test_a_scaler_does_not_go_on_without_variances():
+    estimator = made("FederatedScaler(with_std=False)")
+    grid = grid_of(estimator, {site: np.split(rows, [20]) for site, rows in PARTS.items()})
+    found = partial_fit_sites(grid, estimator, wait=0).set_params(with_std=True)
+    with pytest.raises(ValueError, match="with_std was False in the calls before"):
+        partial_fit_sites(grid, found, wait=0)
+
+
 @pytest.mark.parametrize(
     "code", ["FederatedPCA(3)", "DistributedPCA(3)", "OnlineDistributedPCA(3)"]
 )
