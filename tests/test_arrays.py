@@ -188,6 +188,10 @@ def test_the_last_rows_say_where_results_are_and_others_are_refused(put):
         pca.fit(rows)
         with pytest.raises(ValueError, match=r"StreamingPCA\.transform\(\) must use the same name"):
             pca.transform(others)
+    pca.fit(put(ROWS)).mean_ = put(np.zeros(ROWS.shape[1]))  # as it is shown
+    Z = pca.transform(put(ROWS))
+    V = arrays.in_numpy(pca.components_)
+    assert_allclose(arrays.in_numpy(Z), ROWS @ V.T, atol=1e-9)
 
 
 EPS = np.finfo(np.float64).eps

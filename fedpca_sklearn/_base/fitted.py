@@ -129,6 +129,7 @@ class computed:
             )
         if BEFORE not in estimator.__dict__:  # a user's: the others may not have been read yet
             estimator._values()
+            value = in_numpy(value)
         estimator._set_values({self._name: value})
 
 
