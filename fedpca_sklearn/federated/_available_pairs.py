@@ -111,13 +111,13 @@ class AvailablePairs(MissingStrategy):
 
     Notes
     -----
-    Covariances are unbiased where entries are missing completely at random, whatever the rows are
-    like: neither values, seen or not, nor sites that are unlike say which. Each pair has rows of
-    its own, so that the matrix may have negative eigenvalues. They are set to zero, which is the
-    nearest matrix without any, in the Frobenius norm; shares of the variance are of the sum of the
-    others. The size of the most negative one is ``negative_variance_`` of the estimator: as the
-    matrix is that far from any covariance, a warning tells if components of no more variance are
-    shown. Rows without any entry count in ``n_samples_`` only.
+    Covariances are unbiased, whatever the rows are like, where entries are missing completely at
+    random: which ones depends on no value, seen or not, nor on the site if sites differ. Each pair
+    has rows of its own, so that the matrix may have negative eigenvalues. They are set to zero,
+    which is the nearest matrix without any, in the Frobenius norm; shares of the variance are of
+    the sum of the others. The size of the most negative one is ``negative_variance_`` of the
+    estimator: as the matrix is that far from any covariance, a warning tells if components of no
+    more variance are shown. Rows without any entry count in ``n_samples_`` only.
 
     d features, n_i rows at client i: 6 n_i d^2 operations, three d x d arrays, 2 d^2 + 2 d + 1
     floats to the server, which takes O(d^3). The moments of few rows tell these rows, see

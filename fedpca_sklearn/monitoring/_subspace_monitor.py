@@ -52,8 +52,8 @@ class SubspaceMonitor(OutlierMixin, BaseEstimator):
     drift_window : int, default=100
         Rows of a window of the test for drift, at most 1,000,000.
     drift_level : float in (0, 1), default=0.001
-        Probability of a false alarm in a window without drift, of rows in any order; of a series
-        more, while few rows have told how numbers of flagged rows vary.
+        Probability of a false alarm in a window without drift if rows come in any order. In a
+        series it is larger until enough rows have shown how much numbers of flagged rows vary.
 
     Attributes
     ----------

@@ -599,9 +599,9 @@ def norm_that_turns_little(
     the second moment M of rows shortened to a longer norm is no multiple of that for a norm: along
     the directions that a first release has told it differs off the diagonal, by D = M_l - f M_i
     with f the ratio of the sums of squares. A norm is left for the next one where |D| for one of
-    the next three is beyond its noise (Lepski's method), and longer than the noise in one row of a
-    release with the longer norm, which turns a component more than D otherwise. Norms of which the
-    noise would be as large as the largest variance are not looked at.
+    the next three is beyond its noise (Lepski's method), and larger than the noise in one row of a
+    release with the longer norm, as that noise turns components more than D does otherwise. Norms
+    of which the noise would be as large as the largest variance are not looked at.
 
     **Sensitivity.** With f from 1 to (R_l / R_i)^2 a row y adds y y^T to D, times a factor, of a
     Frobenius norm of at most R_l^2 - R_i^2. So a replaced row moves |D| by at most sqrt(2) times

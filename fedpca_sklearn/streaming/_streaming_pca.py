@@ -44,8 +44,8 @@ class StreamingPCA(CallbackSupportMixin, SubspaceTransformer):
     `partial_fit` takes the next rows and need not see the earlier ones again. With up to 500
     features, or ``40 n_components + 200`` (2,048 at most) if that is more, the result is that of
     PCA of all rows, up to rounding; with more it is for up to 512 rows in one call. Else, where
-    variances fall like 1 / i or faster, it is within 1e-4 of the least reconstruction error of many
-    rows, and within some times that where rows are as few as features and batches are small.
+    variances fall like 1 / i or faster, its reconstruction error is within 1e-4 of the least one if
+    rows are many, and within some times that if they are as few as features in small batches.
 
     Parameters
     ----------
