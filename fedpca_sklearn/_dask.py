@@ -359,8 +359,11 @@ def lazy_inverse(estimator: Any, X: Any) -> Any:
     return X.map_blocks(_inverse_of_block, small, dtype, dtype=dtype, chunks=chunks, meta=meta)
 
 
-def _inverse_of_block(Z: Any, estimator: Any, dtype: Any) -> np.ndarray:
-    return estimator.inverse_transform(Z) if len(Z) else np.empty((0, len(estimator.mean_)), dtype)
+def _inverse_of_block(Z: Any, estimator: Any, dtype: Any, block_id: Any = (0, 0)) -> np.ndarray:
+    if not len(Z):
+        return np.empty((0, len(estimator.mean_)), dtype)
+    with _of_chunk(block_id[0]):
+        return estimator.inverse_transform(Z)
 
 
 def _for_workers(estimator: Any, X: Any) -> tuple[Any, np.dtype]:

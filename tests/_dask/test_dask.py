@@ -267,6 +267,9 @@ def test_inverse_transform_is_lazy(options, threads):
     assert_allclose(pca.inverse_transform(named).compute(), pca.inverse_transform(Z), rtol=1e-6)
     with pytest.raises(ValueError, match=r"X must have shape \(n_samples, 5\)"):
         pca.inverse_transform(chunked(X))
+    Z[300] = np.nan
+    with pytest.raises(ValueError, match=r"Chunk 1: Input X contains NaN"):
+        pca.inverse_transform(chunked(Z, 250, 5)).compute()
     own = PersonalizedPCA(1, 1, n_clients=2).fit(X)  # a class with an inverse of its own
     Z = own.transform(X)
     assert_allclose(own.inverse_transform(chunked(Z)).compute(), own.inverse_transform(Z))
