@@ -36,6 +36,8 @@ from fedpca_sklearn.privacy import ScalerNoise, private_scores
 pytestmark = [
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
     pytest.mark.filterwarnings("ignore:No entry of a batch is an outlier:UserWarning"),
+    # numpy 2.5 warns where a duration without a unit, which is refused, is made
+    pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning"),
 ]
 SPIKED = make_spiked(600, 12, spikes=[9.0, 4.0], random_state=0)[0]
 FLAT = [Subspace.from_rows(part * (np.arange(12) < 2)) for part in np.split(SPIKED, 6)]
