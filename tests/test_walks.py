@@ -32,10 +32,10 @@ StreamingPCA(3) | fit | 19 | 137
 StreamingPCA(3) | partial_fit | 14 | 99
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 163
 FederatedPCA(3, random_state=0) | fit | 24 | 429
-FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 29 | 392
+FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 29 | 394
 FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 772
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 239
-PersonalizedPCA(2, 1, random_state=0) | fit | 30 | 3931
+PersonalizedPCA(2, 1, random_state=0) | fit | 30 | 3934
 DistributedPCA(3) | fit | 18 | 158
 TruncatedDistributedPCA(3) | fit | 22 | 297
 OnlineDistributedPCA(3) | fit | 23 | 516

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 import numpy as np
 import scipy.linalg
 from scipy.linalg.blas import dnrm2, dsymm, dsymv, dsyrk
-from scipy.linalg.lapack import dormqr, dpotrf, dtrtri
+from scipy.linalg.lapack import dormqr, dpotrf, dsytrf, dsytrf_lwork, dtrtri
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from .sizes import (
@@ -371,6 +371,20 @@ def least_leading(
     lam = np.linalg.eigvalsh(Q.T @ dsymm(1.0, half, Q, lower=lower))
     rest = whole**2 - float(np.sum(lam[:-1].clip(0) ** 2))
     return float(lam[0]) - rounding, math.sqrt(max(rest, float(lam[-1]) ** 2)) + rounding
+
+
+def n_above(G: np.ndarray, number: float) -> int:
+    """How many eigenvalues of a lower triangle exceed a number, by the pivots of L D L^T."""
+    m = len(G)
+    unit = 2.0 ** max(min(-math.frexp(G.diagonal().max(initial=0.0))[1], 1000), -1000)
+    C = np.multiply(G, unit, order="F")
+    C[np.diag_indices(m)] -= number * unit
+    if not m:
+        return 0
+    work = int(dsytrf_lwork(m, lower=1)[0])
+    D, pivots, _ = dsytrf(C, lower=1, lwork=work, overwrite_a=1)
+    # those of two columns have one positive and one negative eigenvalue
+    return int(np.sum(D.diagonal()[pivots > 0] > 0) + np.sum(pivots < 0) // 2)
 
 
 def mirror(A: np.ndarray) -> None:

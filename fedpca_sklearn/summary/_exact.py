@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpocon, dpotrf
+from scipy.linalg.lapack import dpocon
 
 from .._kernels.linalg import (
     eigh_top,
     flip_signs,
     leading_of_factor,
     least_leading,
+    n_above,
     norm_of_scatter,
     right_singular,
     rounding_of_scatter,
@@ -265,6 +266,8 @@ class ScatterMatrix(Moments):
     dtype: np.dtype
     certainty: Certainty = _NOTHING_KNOWN
 
+    is_read = False  # whether its directions in other units have been asked for
+
     def times(self, weight: float) -> ScatterMatrix:
         """See `Factor`."""
         certainty = self.certainty.times(weight)
@@ -446,19 +449,18 @@ class ScatterMatrix(Moments):
 
     @computed_once
     def n_components(self) -> int:
-        """Number of directions: of all columns if Cholesky's method finds no small eigenvalue."""
+        """Number of directions, in hardly more time than by Cholesky's method."""
         used = self._columns
         m = len(used)
-        if self.certainty.n_certain:
-            C, rounding = np.array(self._within(), order="F"), self.certainty.rounding
-        else:
-            C = self.over(self.sizes)[np.ix_(used, used)]
-            rounding = rounding_of_scatter(m, **self.certificate(self.sizes))
-        C[np.diag_indices(m)] -= m * rounding
         with threads_for(16 * m * m):
-            if m and not dpotrf(C, lower=1, overwrite_a=1)[1]:
-                return m
-        return len(self.singular_values if self.certainty.n_certain else self.rows)
+            if self.certainty.n_certain:
+                return n_above(self._within(), m * self.certainty.rounding)
+            C, known = self.over(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
+            least = n_above(C, m * rounding_of_scatter(m, **known))
+            # the largest eigenvalue of a unit diagonal is between 1 and m
+            if least == m or least == n_above(C, m * rounding_of_scatter(1.0, **known)):
+                return least
+        return len(self.rows)
 
 
 def added(

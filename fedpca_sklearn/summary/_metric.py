@@ -91,7 +91,8 @@ def _exact(
     summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, most: int | None
 ) -> Subspace:
     """Update a summary of which nothing is cut: with a scatter matrix, or else with a factor."""
-    after = _summed(summary, rows, weight, adjusting, most)
+    read_next = getattr(summary._leading, "is_read", False)  # as after the rows before
+    after = _summed(summary, rows, weight, adjusting, most, read_next)
     if after is None:
         after = _updating.stacked_by_block(summary, rows, weight)
         after = after._replace(_leading=_canonical(after._rows, after._dtype))
@@ -105,12 +106,17 @@ def _canonical(rows: np.ndarray, dtype: np.dtype) -> Factor:
 
 
 def _summed(
-    summary: Subspace, rows: Any, weight: np.ndarray | None, adjusting: Adjusting, most: int | None
+    summary: Subspace,
+    rows: Any,
+    weight: np.ndarray | None,
+    adjusting: Adjusting,
+    most: int | None,
+    read_next: bool = True,
 ) -> Subspace | None:
     """Update a summary by the scatter matrix of a block, if adjusted directions follow from it."""
     for precision in {summary._dtype: None, np.dtype(np.float64): None}:
         candidate = _updating.scatter_updated_by_block(summary, rows, weight, precision)
-        if candidate is not None and is_certain(candidate, adjusting, most):
+        if candidate is not None and is_certain(candidate, adjusting, most, read_next):
             return candidate
     return None
 

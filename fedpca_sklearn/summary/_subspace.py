@@ -561,8 +561,10 @@ class Subspace(InFiles):
     def _head(self) -> tuple[int, dict[str, Any]]:
         flags = CENTRED * bool(self.centered) + COLUMNS * (self.column_scatter is not None)
         flags += SINGLE * (self._dtype == np.float32)
-        flags += TRIANGLE * (self.n_components == self.n_features and is_whole(self))
-        sizes = {"d": self.n_features, "k": self.n_components, "sites": len(self.sites)}
+        whole = self.n_components == self.n_features and is_whole(self)
+        flags += TRIANGLE * whole
+        k = self.n_features if whole else len(self.components)
+        sizes = {"d": self.n_features, "k": k, "sites": len(self.sites)}
         sums = {"n_samples": self.n_samples, "scatter": self.scatter}
         return flags, sizes | sums
 

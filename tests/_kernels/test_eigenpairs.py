@@ -25,6 +25,7 @@ from fedpca_sklearn._kernels.linalg import (
     complete_basis,
     eigh_top,
     least_leading,
+    n_above,
 )
 from fedpca_sklearn._kernels.subspace_passes import ProductSpace, nystrom, nystrom_factor
 
@@ -216,6 +217,17 @@ def test_bounds_of_the_first_eigenvalues_hold_and_find_what_is_far_above_roundin
             # asked for
             assert least > (2e-6 if count == N else 0.1 / count)
             assert most < np.sqrt(np.sum(ORDER**-2.0)) * (1 + 2 * N * EPS)
+
+
+@pytest.mark.parametrize("spectrum", [*SEMI_DEFINITE, "huge", "tiny"])
+def test_eigenvalues_above_a_number_are_counted(spectrum):
+    size = {"huge": 1e300, "tiny": 1e-300}.get(spectrum, 1.0)
+    lam = size / ORDER if spectrum in ("huge", "tiny") else SEMI_DEFINITE[spectrum]
+    A, off = of_spectrum(lam), N * EPS * lam.max()
+    for number in (4 * off, *np.quantile(lam, [0.3, 0.9]) * 1.001, 2 * lam.max()):
+        if np.abs(lam - number).min() > off:
+            for G in (A, np.asfortranarray(A), np.tril(A)):
+                assert n_above(G, number) == np.sum(lam > number)
 
 
 # ------------------------------------------------------------------------------ certificates

@@ -316,6 +316,18 @@ def test_duplicate_rows_and_constant_columns_add_no_direction(d, convert):
     assert np.abs(in_chunks(convert(X), [1, 33]).components[:4, 3:5]).max() <= 1e-10
 
 
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("n", [60, 400])
+def test_directions_are_counted_before_they_are_known(n, scale):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 80)) * np.logspace(-2, 2, 80)
+    X[:, :5] = np.eye(5)[rng.integers(0, 5, n)]
+    X[:, 7] = X[:, 6] / 3
+    rank = np.linalg.matrix_rank((X - X.mean(axis=0)) / X.std(axis=0))
+    subspace = StreamingPCA(3, scale=scale).fit(X).subspace_
+    assert subspace.n_components == rank == len(Subspace.from_bytes(subspace.to_bytes()).components)
+
+
 @each_solver
 def test_blocks_of_more_rows_than_columns_of_which_few_directions_are_kept(solver):
     rng = np.random.default_rng(0)
