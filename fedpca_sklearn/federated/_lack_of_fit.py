@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from .._kernels.sizes import slices_of
 from ..summary import Subspace, merge_subspaces
 from ..summary._updating import lacks_directions
 
@@ -20,6 +21,8 @@ HARMLESS = 1.2
 BROKEN = 3.0
 # Share of the variance, of what as many components could hold, below which clients cut too much.
 HELD = 0.998
+# Entries of directions of sites that are multiplied at once.
+_ENTRIES = 2**18
 # Evidence, in units of the limit, beyond which a suspect is broken and not unlike.
 FAR = 6.0
 
@@ -97,6 +100,13 @@ def warn_of_weights(lost: float) -> None:
         )
 
 
+def _cut(part: Subspace, squares: np.ndarray) -> float:
+    """Variance in each direction that a part cut: the least that it kept, or all that it cut."""
+    if not len(squares) or not lacks_directions(part):
+        return 0.0
+    return min(float(squares[-1]), max(part.scatter - float(squares.sum()), 0.0))
+
+
 def share_explained(parts: Sequence[Subspace], merged: Subspace, rank: int) -> float:
     """Estimate of the variance along components, as a share of that along the best as many.
 
@@ -105,13 +115,17 @@ def share_explained(parts: Sequence[Subspace], merged: Subspace, rank: int) -> f
     """
     K = merged.components.astype(np.float64)
     S = np.zeros((len(K), len(K)))
-    for part in parts:
-        squares, A = part.singular_values**2, part.components @ K.T
-        off = (part.mean - merged.mean) @ K.T
-        S += (A.T * squares) @ A + part.n_samples * np.outer(off, off)
-        if lacks_directions(part) and len(squares):
-            cut = max(part.scatter - float(squares.sum()), 0.0)
-            S += min(float(squares[-1]), cut) * (np.eye(len(K)) - A.T @ A)
+    at_once = max(_ENTRIES // max(max(part.components.size for part in parts), 1), 1)
+    for some in slices_of(len(parts), at_once):
+        spectra = [part.singular_values**2 for part in parts[some]]
+        cut = np.array(
+            [_cut(part, squares) for part, squares in zip(parts[some], spectra, strict=True)]
+        )
+        A = np.concatenate([part.components for part in parts[some]]) @ K.T
+        A *= np.sqrt(np.concatenate(spectra) - np.repeat(cut, list(map(len, spectra))))[:, None]
+        off = np.array([part.mean - merged.mean for part in parts[some]]) @ K.T
+        off *= np.sqrt([[part.n_samples] for part in parts[some]])
+        S += A.T @ A + off.T @ off + cut.sum() * np.eye(len(K))
     best = float(np.linalg.eigvalsh(S)[::-1][:rank].sum())
     return float(np.trace(S[:rank, :rank])) / best if 0 < best < np.inf else 1.0
 
