@@ -335,20 +335,28 @@ def is_certain(
 ) -> bool:
     """Whether the scatter matrix that a summary holds tells so many adjusted directions.
 
-    Without finding them if that is enough, unless they are read next or of few columns.
+    Counting eigenvalues often tells it in a tenth of the time in which directions are found. Where
+    these are few, or are read next and not likely to be in vain, they are found at once.
     """
     matrix, columns = summary._leading, _columns(summary, adjusting)
-    if read_next or len(columns.scatter) < _FEW or not isinstance(matrix, ScatterMatrix):
-        return _by_scatter(summary, columns, adjusting, most) is not None
-    with threads_for(16 * len(matrix.G) ** 2):
-        left = _left_of_scatter(matrix, columns, most)
-        if left is None:
-            return False
-        G, lost = left.over(_scale(left, columns, adjusting.scale))
-        count = min(int(np.count_nonzero(G.diagonal())), len(G) if most is None else most)
-        least = least_certain(norm_of_scatter(G), lost, matrix.precision)
-        if 0 < count <= n_above(G, least):  # in a tenth of the time that it takes to find them
-            return True
+    if not isinstance(matrix, ScatterMatrix):
+        return False
+    if matrix.precision == np.float32 or not (read_next or len(matrix.G) < _FEW):
+        with threads_for(16 * len(matrix.G) ** 2):
+            left = _left_of_scatter(matrix, columns, most)
+            if left is None:
+                return False
+            G, lost = left.over(_scale(left, columns, adjusting.scale))
+            count = min(int(np.count_nonzero(G.diagonal())), len(G) if most is None else most)
+            if not count:
+                return False
+            norm = norm_of_scatter(G)  # at most sqrt(2) times that of Frobenius
+            bounds = norm / 2 * (norm / G.trace()), norm  # of the first eigenvalue
+            least, enough = (least_certain(size, lost, matrix.precision) for size in bounds)
+            if n_above(G, enough) >= count:
+                return True
+            if n_above(G, least) < count:
+                return False
     return _by_scatter(summary, columns, adjusting, most) is not None
 
 
