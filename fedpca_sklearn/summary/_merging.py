@@ -47,8 +47,8 @@ def directions_between(
     d = subspaces[0].n_features
     if not is_integer(n_components) or n_components < 1:
         return None if d <= SMALL_DIMENSION else tighter_fraction(n_components)
-    widest = max([s.n_components for s in subspaces])
-    return max(widest, kept_directions(n_components, d))
+    kept = kept_directions(n_components, d)
+    return kept if kept >= d else max(kept, *[s.n_components for s in subspaces])
 
 
 def names_of_parts(subspaces: Sequence[Subspace]) -> list[str]:
