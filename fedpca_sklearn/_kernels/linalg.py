@@ -478,12 +478,7 @@ def orthonormal_columns(M: np.ndarray) -> np.ndarray:
 
 def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Right singular vectors and values of a factor with at most d rows, up to its rank."""
-    if len(R) == R.shape[1]:
-        _, s, V = scipy.linalg.svd(R, check_finite=False)
-    elif len(R):
-        V, s = top_right_singular(R.copy(), len)
-    else:
-        V, s = R, np.empty(0)
+    _, s, V = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
     rank = numerical_rank(s)
     return flip_signs(np.array(V[:rank], order="C")), s[:rank]
 
