@@ -292,21 +292,18 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
     corrections = np.zeros((len(subspaces) - 1, len(first.mean)))
     low = first._mean_low
     with np.errstate(over="ignore", invalid="ignore"):
-        if first.centered:
-            for row, subspace in zip(corrections, subspaces[1:], strict=True):
-                total = n + subspace.n_samples
-                np.subtract(subspace.mean, mean, out=row)
-                row += subspace._mean_low - low
-                rest, before = low + (subspace.n_samples / total) * row, mean
-                mean = before + rest
-                low = (before - mean) + rest
-                row *= math.sqrt((n / total) * subspace.n_samples)
-                n = total
-            squares = np.einsum("ij,ij->j", corrections, corrections)
-            scatter += float(squares.sum())
-            columns = None if columns is None else columns + squares
-        else:
-            n += sum(s.n_samples for s in subspaces[1:])
+        for row, subspace in zip(corrections, subspaces[1:], strict=True):
+            total = n + subspace.n_samples
+            np.subtract(subspace.mean, mean, out=row)  # zero about the origin
+            row += subspace._mean_low - low
+            rest, before = low + (subspace.n_samples / total) * row, mean
+            mean = before + rest
+            low = (before - mean) + rest
+            row *= math.sqrt((n / total) * subspace.n_samples)
+            n = total
+        squares = np.einsum("ij,ij->j", corrections, corrections)
+        scatter += float(squares.sum())
+        columns = None if columns is None else columns + squares
     scatter += sum([s.scatter for s in subspaces[1:]])
     if not (math.isfinite(scatter) and math.isfinite(n)):
         raise TooLargeError(
@@ -324,7 +321,7 @@ def pooled_moments(subspaces: Sequence[Subspace]) -> tuple[Subspace, np.ndarray]
         sites=pooled_sites(subspaces),
         column_scatter=columns,
         privacy=pooled_privacy(subspaces),
-        _mean_low=low if first.centered else 0.0,
+        _mean_low=low,
     )
     return total, corrections
 
