@@ -173,8 +173,7 @@ class SubspaceTransformer(
         if n_rows < 1:
             raise ValueError(NO_WEIGHT)
         dtype, n = subspace._dtype, subspace.n_samples
-        unit = 1.0 if n >= 1 else unit_of(n)
-        larger = subspace if unit == 1 else subspace.decay(1 / unit)
+        larger = subspace if n >= 1 else subspace.decay(1 / unit_of(n))
         total = larger.total_variance
         for name, size in ("mean", np.abs(subspace.mean).max()), ("variance", total):
             if size > float(np.finfo(dtype).max):
@@ -433,8 +432,7 @@ class SubspaceTransformer(
         if self._takes_missing and has_holes(X):
             X = X.toarray() if sp.issparse(X) else X
             holes, result = np.isnan(X).any(axis=1), np.empty(len(X))
-            if not holes.all():
-                result[~holes] = self._log_likelihood(X[~holes])
+            result[~holes] = self._log_likelihood(X[~holes])
             rows = X[holes] - self._float64_model()[1]
             result[holes] = self._model().log_density_of_seen(rows)
             return result

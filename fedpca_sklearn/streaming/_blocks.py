@@ -147,7 +147,7 @@ def take_buffer(pca: Any, buffer: RowBuffer, state: State | None) -> State:
     """The state after the rows of a buffer, as one batch."""
     rows, times, given = buffer.whole()
     (m, d), w, last = rows.shape, given, None
-    if pca.half_life is not None and times is not None:
+    if times is not None:
         state, last, left = faded(pca, state, times)
         w = left if given is None else left * given
     state = replace(state or empty_state(pca, d, rows.dtype), rank=None, ranks=None)
@@ -341,7 +341,7 @@ class Stream(NamedTuple):
     @property
     def is_full(self) -> bool:
         """Whether the buffer is to be taken into the state."""
-        return self.buffer is not None and self.buffer.n >= self.buffer.room
+        return self.buffer.n >= self.buffer.room
 
     def after(self, pca: Any) -> Any:
         """The state after the rows of the buffer."""
@@ -352,14 +352,14 @@ class Stream(NamedTuple):
         """The stream with few rows; None if they need another check than that of their numbers."""
         state, buffer, unchecked = self
         most = unchecked
-        if unchecked and sp.issparse(X):
+        if not unchecked:
+            return None
+        if sp.issparse(X):
             most = max(unchecked, min(buffer.room, ROWS_AT_LEAST) - 1)
             X = in_buffer(X) if X.ndim == 2 and X.shape[0] <= most else X
-        elif unchecked and type(X) is np.ndarray and X.dtype.kind in "biu":
+        elif type(X) is np.ndarray and X.dtype.kind in "biu":
             few = X.shape[:1] <= (unchecked,) and buffer.first.dtype == np.float64
             X = X.astype(np.float64) if few else X
-        if not unchecked or buffer is None:
-            return None
         if not buffer.takes(X, times, most, takes_sparse=True):
             return None
         if weight is not None and not are_bounded_weights(weight, X.shape[0]):

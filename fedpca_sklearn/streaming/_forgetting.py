@@ -490,7 +490,6 @@ def bound(P: np.ndarray, most: float) -> None:
     negative: their size is what P is known to.
     """
     large = np.abs(P).max(axis=(-2, -1)) > most
-    if large.any():
-        p, E = np.linalg.eigh(P[large])
-        p = np.abs(p)
-        P[large] = (E * (most * (p / (p + most)))[..., None, :]) @ np.swapaxes(E, -1, -2)
+    p, E = np.linalg.eigh(P[large])
+    p = np.abs(p)
+    P[large] = (E * (most * (p / (p + most)))[..., None, :]) @ np.swapaxes(E, -1, -2)
