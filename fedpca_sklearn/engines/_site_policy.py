@@ -468,7 +468,7 @@ class SiteLog:
 
     def _whole(self, file: FileIO) -> Tally:
         """What the log holds, checked, without what a crash left of a line that was not written."""
-        if not (self.tally.size or os.fstat(file.fileno()).st_size or os.path.exists(self._head)):
+        if not (os.fstat(file.fileno()).st_size or os.path.exists(self._head)):
             self._write_head()
         with open(file.fileno(), "rb", closefd=False) as stream:
             tally = self._read(stream, self.tally)

@@ -74,7 +74,7 @@ class SiteApp:
         self._estimator = estimator = with_ledger(estimator, policy, secure)
         self._tasks = shared.secure_tasks(estimator, secure)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
-        self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
+        self._kept, self._stated = dict[Any, AskedRows](), stated(estimator)
         self._mechanism = getattr(estimator, "mechanism", None)
         self._sums: Any = None
         self._steps = dict[str, Callable]()
@@ -96,19 +96,15 @@ class SiteApp:
             if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
                 raise RefusedError("a question needs a nonce of 1 to 64 characters")
             config["nonce"] = nonce  # which its answer has to repeat
-            noted = self._policy.log is not None
-            if noted:
-                who.note("question", message.arrays)
+            who.note("question", message.arrays)
             who.name = str(self._name_of(context.given))
-            if who.name != self._site:  # the same as before is as good as before
-                check_text("site", who.name)
-            config["site"] = self._site = who.name
+            check_text("site", who.name)
+            config["site"] = who.name
             found, more = self._answer(message, who)
             if self._mechanism is not None:
                 who.state_spent(self._mechanism)
             sent = arrays_of(found) if found else {}
-            if noted:
-                who.note("answer", sent, **who.privacy)
+            who.note("answer", sent, **who.privacy)
             config |= {**more, **who.privacy}
         except Exception as error:
             sent = {}
@@ -120,8 +116,7 @@ class SiteApp:
     def _answer(self, message: Message, who: Site) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays of an answer, and what else is told."""
         estimator, policy, kind, context = self._estimator, self._policy, message.kind, who.context
-        if policy.estimators is not None or policy.mechanism is not None:
-            policy.check_estimator(estimator)
+        policy.check_estimator(estimator)
         if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
             secure = self._sums is not None and (kind in self._tasks or kind in self._steps)
             check_same_estimator(message, estimator, secure)
@@ -153,7 +148,7 @@ class SiteApp:
         public = list(context.run_config.values())
         rows = asked_rows(self._load_rows(context.given), task, batch, keys, public)
         rows.check_enough(self._policy.min_rows)
-        if task.reads == MOMENTS and rows.keys is None and not rows.over:
+        if task.reads == MOMENTS:
             rows = replace(rows, X=SiteMoments.of(rows.X, rows.weight), weight=None)
             self._kept = dict([*self._kept.items(), (key, rows)][-_KEPT:])
         return rows
