@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation.checks import Interval, Strategy, allowed, is_real, with_parameters
+from .._validation.checks import Interval, Strategy, allowed, float_array, is_real, with_parameters
 
 # Exponents of the powers of two that bound what is sent. Smaller numbers than the least are zero;
 # of the largest, 2^40 messages can be added up in float64.
@@ -51,11 +51,8 @@ class Channel(Strategy):
         self._validate_params()
         if is_real(self.dropout):
             return
-        try:
-            schedule = np.asarray(self.dropout, dtype=np.float64)
-        except ValueError:
-            schedule = np.empty(0)
-        if schedule.ndim != 2 or not schedule.size or not np.isin(schedule, [0, 1]).all():
+        schedule = float_array("dropout", self.dropout, 2)
+        if not len(schedule) or not np.isin(schedule, [0, 1]).all():
             raise ValueError(
                 "dropout must be a probability or of shape (n_rounds, n_clients), with a round or "
                 f"more of True and False, got {self.dropout!r}."
@@ -307,7 +304,7 @@ def encode(values: np.ndarray, exponent: Any, bits: int) -> np.ndarray:
     ValueError
         If an absolute value exceeds 2^exponent; nothing is clipped, and the text has no number.
     """
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore"):
         scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), bits - exponent))
     if not np.abs(scaled).max(initial=0.0) <= 2.0**bits:
         raise ValueError("a number is not within the scale")
@@ -316,8 +313,7 @@ def encode(values: np.ndarray, exponent: Any, bits: int) -> np.ndarray:
 
 def decode(total: np.ndarray, exponent: Any, bits: int) -> np.ndarray:
     """The sum of real numbers whose elements of the ring add up to ``total``."""
-    with np.errstate(under="ignore"):
-        return np.ldexp(total.view(np.int64).astype(np.float64), exponent - bits)
+    return np.ldexp(total.view(np.int64).astype(np.float64), exponent - bits)
 
 
 def check_room(n_messages: int, bits: int) -> None:

@@ -180,8 +180,7 @@ def as_topology(topology: Any) -> Topology | None:
         topology = NAMED[topology]()
     if topology is None:
         return None
-    if not isinstance(topology, Topology):
-        return Graph(topology)
+    topology = topology if isinstance(topology, Topology) else Graph(topology)
     topology.validate()
     return topology
 

@@ -598,9 +598,8 @@ class RefinementDisplay(LineDisplay):
             if components is not None:
                 errors.append(subspace_distance(fitted.components_, components))
         name = f"{named(estimator, name)}, bound"
-        display = cls(floats, bounds, errors or None, estimator_name=name)
-        display.floats_pooled = log.floats_pooled
-        return display.plot(ax=ax, **kwargs)
+        known = {"floats_pooled": log.floats_pooled, "estimator_name": name}
+        return cls(floats, bounds, errors or None, **known).plot(ax=ax, **kwargs)
 
     def _points(self):
         bounds = np.asarray(self.bounds, dtype=float)

@@ -32,12 +32,10 @@ def _names_of(estimator: Any) -> list[str]:
 def _correlations(estimator: Any, components: Sequence[int]) -> np.ndarray:
     """Correlation of each column with the scores; 0 for constant columns."""
     V, variances = estimator.components_, estimator.explained_variance_
-    if not hasattr(estimator, "_model_summary"):  # scikit-learn's covariance depends on ``whiten``
+    summary = estimator._model_summary() if hasattr(estimator, "_model_summary") else None
+    if summary is None or summary.column_scatter is None:
         noise = estimator.noise_variance_
         of_all = np.sqrt(noise + (variances - noise).clip(0) @ V**2)
-    elif (summary := estimator._model_summary()).column_scatter is None:
-        scale = getattr(estimator, "scale_", 1.0)
-        of_all = np.sqrt(np.maximum(np.diag(estimator.get_covariance()), 0.0)) / scale
     else:
         n, dof = summary.n_samples, summary.degrees_of_freedom
         of_all = deviations(summary.column_scatter, summary.mean, n) * np.sqrt(n / dof)

@@ -92,7 +92,7 @@ def power_method(
     own : ndarray of shape (m, d) or None
         Rows about the mean that the server has: it adds their product to each sum.
     """
-    space = _Krylov(len(V)) if krylov else None
+    space = _Krylov(V) if krylov else None
     changes: list[float] = []
     block, labels = V, [client.label for client in clients]
     for _ in rounds(n_rounds):
@@ -126,10 +126,9 @@ def power_method(
 class _Krylov:
     """Space of the blocks that a server has sent, and their products; restarted when large."""
 
-    def __init__(self, rank: int):
-        self.rank = rank
-        self.Q: np.ndarray | None = None
-        self.W: np.ndarray | None = None
+    def __init__(self, V: np.ndarray):
+        self.rank = len(V)
+        self.Q = self.W = V[:0]
         self.T = np.zeros((0, 0))  # W Q^T
 
     def extended(
@@ -137,8 +136,7 @@ class _Krylov:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Best basis of the space with one more block, that multiplied, and the next block."""
         n = len(self.T)
-        Q = block if self.Q is None else np.concatenate([self.Q, block])
-        W = product if self.W is None else np.concatenate([self.W, product])
+        Q, W = np.concatenate([self.Q, block]), np.concatenate([self.W, product])
         T = np.empty((len(Q), len(Q)))
         T[:n, :n], T[n:], T[:n, n:] = self.T, product @ Q.T, W[:n] @ block.T
         values, Y = linalg.eigh_top((T + T.T) / 2, self.rank)

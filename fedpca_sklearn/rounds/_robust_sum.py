@@ -146,8 +146,7 @@ class RobustSum(PerfectChannel):
         means = np.stack([part.mean for part in self._parts])
         if not counts.any():
             raise ValueError(f"channel={self!r}: each client has contradicted its own summary.")
-        left = counts > 0
-        return counts[left] @ means[left] / counts.sum()
+        return counts @ means / counts.sum()
 
     def present(self, n_clients, n_before, rng):
         """Those that are not left out; see `Channel.present`."""

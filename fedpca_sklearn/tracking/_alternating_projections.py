@@ -197,7 +197,6 @@ class AlternatingProjections(CallbackSupportMixin, MissingEntriesMixin):
                 )
             else:
                 self._warn_of_parts(found)
-            mean = np.zeros_like(mean) if not self.center else mean
             columns = np.einsum("ij,ij->j", L, L)
             moments = mean, float(len(X)), float(columns.sum()), self.center
             low_rank = Subspace._trusted(V.astype(X.dtype), s, *moments, column_scatter=columns)
@@ -308,7 +307,7 @@ def varying_entries(Z: np.ndarray, seen: np.ndarray) -> Varying:
     in_rows = np.divide(in_rows, there @ columns, out=in_rows, where=in_rows > 0)
     in_columns = np.divide(in_columns, rows @ there, out=in_columns, where=in_columns > 0)
     share = float(np.maximum.outer(in_rows, in_columns)[mask].mean())
-    return Varying(mask, min(share, 1.0))
+    return Varying(mask, share)
 
 
 class Separation(NamedTuple):

@@ -480,13 +480,9 @@ def _outliers(rest: np.ndarray, noise: float) -> np.ndarray:
 
 def _multiples(Y: np.ndarray, v: np.ndarray) -> np.ndarray:
     """The multiple of a row that each row is, by least absolute deviations of what is there."""
-    ratios = _ratio(Y, v)
+    ratios = np.divide(Y, v, out=np.zeros(Y.shape), where=v != 0)
     weights = np.where(np.isnan(ratios), 0.0, np.abs(v))
     order = np.argsort(ratios, axis=1)
     below = np.take_along_axis(weights, order, axis=1).cumsum(axis=1)
     at = np.argmax(below >= below[:, -1:] / 2, axis=1)
     return np.nan_to_num(np.take_along_axis(ratios, order, axis=1)[np.arange(len(Y)), at])
-
-
-def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.divide(a, b, out=np.zeros(np.broadcast_shapes(a.shape, b.shape)), where=b != 0)

@@ -226,9 +226,9 @@ class STMissTracker(BlockTransformer):
         as m rows replace that many of a batch.
         """
         factor = self.forgetting_factor if self.half_life is None else factor_of(self.half_life)
-        if isinstance(factor, str) or not state.summary.n_samples:
+        if isinstance(factor, str):
             return 1.0
-        return max(factor**m, 1 - m / self._block_rows(d, False), 0.0)
+        return max(factor**m, 1 - m / self._block_rows(d, False))
 
     @property
     def _forgets_by_itself(self) -> bool:
@@ -271,8 +271,7 @@ class STMissTracker(BlockTransformer):
             filling = min(share, filling)
         summary = state.summary.decay(weight)
         least = min(share, least)
-        state = replace(state, summary=summary, least=least, filling=filling)
-        return replace(state, weight=weight)
+        return replace(state, summary=summary, least=least, filling=filling, weight=weight)
 
     def _noise_alone(self, state: State, Y: np.ndarray, filled: Filled) -> float:
         """What the subspace of a batch alone would leave of others like it."""
@@ -286,7 +285,11 @@ class STMissTracker(BlockTransformer):
 
     def _first(self, state: State, Y: np.ndarray) -> State:
         """State whose mean and basis fill the first batch."""
-        return state
+        if not self.center:
+            return state
+        there = ~np.isnan(Y)
+        total = np.where(there, Y, 0.0).sum(axis=0)
+        return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
 
     def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         """Rows with outliers marked as missing, and the state with their positions."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 
-import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._validation.checks import allowed, with_parameters
-from ._stmiss import State
 from ._stmiss_tracker import STMissTracker
 
 
@@ -104,10 +102,3 @@ class SubspaceTracker(STMissTracker):
             raise ValueError(
                 "detect_changes needs fill='conditional' or fill='subspace', got fill='zeros'."
             )
-
-    def _first(self, state: State, Y: np.ndarray) -> State:
-        if not self.center:
-            return state
-        there = ~np.isnan(Y)
-        total = np.where(there, Y, 0.0).sum(axis=0)
-        return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))

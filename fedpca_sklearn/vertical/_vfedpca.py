@@ -400,11 +400,9 @@ def _weights(weighting: str, values: np.ndarray, n_columns: np.ndarray) -> np.nd
     if weighting == "equal":
         return np.where(values > 0, 1.0, 0.0)
     weights = np.maximum(values, 0.0)
-    weights = weights / (weights.max() or 1.0)
     if weighting == "eigenvalue_per_column":
         weights = weights / n_columns
-        weights = weights / (weights.max() or 1.0)
-    return weights
+    return weights / (weights.max() or 1.0)
 
 
 def _common(
