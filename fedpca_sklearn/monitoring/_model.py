@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import brentq
-from scipy.special import betaincinv, chdtrc, chdtri, fdtrc, fdtri, log_ndtr, ndtri_exp
+from scipy.special import chdtrc, chdtri, fdtrc, fdtri, log_ndtr, ndtri_exp
 
 from .._kernels.observed import SeenModel, coordinates, patterns_of
 from .._kernels.rows import coordinates_and_norms
@@ -182,19 +182,15 @@ def _quantile_of_f(k: np.ndarray, m: Any, surprise: float) -> np.ndarray:
     p = np.exp(-min(surprise, _MOST))
     if p > 1e-9:
         return fdtri(k, m, 1 - p)
-    x = m * (1 / betaincinv(m / 2, k / 2, p) - 1) / k
-    # of many rows old releases of scipy have no such inverse; there is more of F than of chi-square
-    if not np.allclose(fdtrc(k, m, x), p, rtol=1e-6, atol=0):
-        least = chdtri(k, p) / k
-        low, high = np.log(least), np.log(least) + 1.0
-        while (beyond := fdtrc(k, m, np.exp(high)) > p).any():
-            high = high + beyond
-        for _ in range(60):
-            middle = (low + high) / 2
-            above = fdtrc(k, m, np.exp(middle)) > p
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
-        x = np.exp(high)
-    return x * max(surprise / _MOST, 1.0)
+    least = chdtri(k, p) / k  # there is more of F than of chi-square
+    low, high = np.log(least), np.log(least) + 1.0
+    while (beyond := fdtrc(k, m, np.exp(high)) > p).any():
+        high = high + beyond
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = fdtrc(k, m, np.exp(middle)) > p
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.exp(high) * max(surprise / _MOST, 1.0)
 
 
 # Degrees of freedom of the rest of the rows, below which nothing is said of new ones.
