@@ -218,8 +218,9 @@ def merged_rows(
 ) -> Subspace:
     """Result of ``merge`` for the summaries that hold rows, in float64; an empty one without any.
 
-    The column names and the dtype of the result are those of all, the empty ones included. Privacy
-    is stated only if all state some, as the choice of some depends on the others.
+    The column names and the dtype of the result are those of all, the empty ones included. What is
+    stated of privacy holds for all parts, as the choice of some depends on the others, and the
+    sites are those of all unless ``merge`` says whose rows it has taken.
     """
     first = subspaces[0]
     dtypes, names = [s._dtype for s in subspaces], names_known(subspaces)
@@ -230,8 +231,9 @@ def merged_rows(
     if not parts:
         return Subspace.empty(first.n_features, centered=first.centered, dtype=dtype)._named(names)
     result = merge(parts)._named(names)
-    if result.privacy is not None and None in [s.privacy for s in parts]:
-        result = result._replace(privacy=None)  # who was left out was looked at
+    stated, sites = parts[0].privacy and pooled_privacy(parts), result.sites or pooled_sites(parts)
+    if stated != result.privacy or sites != result.sites:  # who was left out was looked at
+        result = result._replace(privacy=stated, sites=sites)
     if result._dtype == dtype:
         return result
     return result._replace(components=result.components.astype(dtype))

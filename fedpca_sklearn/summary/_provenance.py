@@ -7,6 +7,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from .._validation.checks import is_real, nonnegative_float
@@ -250,7 +251,7 @@ def check_sites(site: Any, sites: Any) -> tuple[str | None, tuple[str, ...]]:
 
 def pooled_sites(subspaces: Sequence[Summary]) -> tuple[str, ...]:
     """Sites of the rows of several summaries."""
-    return tuple(sorted({site for s in subspaces for site in s.sites}))
+    return tuple(sorted(set().union(*map(attrgetter("sites"), subspaces))))
 
 
 def check_each_site_once(subspaces: Sequence[Summary], what: str = "subspaces") -> None:

@@ -56,6 +56,15 @@ class ByHalves(MergeStrategy):
         return merge_subspaces([merge_subspaces(half, kept) for half in halves], n_components)
 
 
+class FirstOnly(MergeStrategy):
+    """The first summary, built anew, in the place of all."""
+
+    def _merge(self, parts, n_components, kept):
+        s = parts[0]
+        whole = Subspace(s.components, s.singular_values, s.mean, s.n_samples, s.scatter)
+        return whole.truncate(n_components)
+
+
 @pytest.fixture(autouse=True)
 def no_calls():
     CALLS.clear()
@@ -92,6 +101,19 @@ def test_the_result_has_the_names_of_the_columns_also_without_rows(strategy):
     assert not CALLS
     assert (result.n_components, result.n_features, result.n_samples) == (0, 9, 0)
     assert result.components.dtype == np.float32
+
+
+@pytest.mark.parametrize("strategy", [Plain(), PlainTree(), FirstOnly(), SubspaceMerge()])
+def test_the_result_has_the_sites_of_all_and_states_the_weakest_privacy(strategy):
+    _, parts = summaries(n=3, d=9)
+    stated = [(float(i + 1), 1e-5 / (i + 1), 2.0, "AnalyzeGauss", "client") for i in range(3)]
+    whose = [p._replace(site=f"s{i}", privacy=stated[i]) for i, p in enumerate(parts)]
+    result = strategy.merge(whose, 2)
+    assert result.sites == ("s0", "s1", "s2")
+    assert result.privacy == (3.0, 1e-5, 2.0, "AnalyzeGauss", "client")
+    with pytest.raises(ValueError, match="rows would be counted twice"):
+        merge_subspaces([result, whose[1]])
+    assert strategy.merge([whose[0], parts[1]._replace(site="s1")], 2).privacy is None
 
 
 def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
