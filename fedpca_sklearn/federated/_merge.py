@@ -65,8 +65,8 @@ class MergeStrategy(Strategy):
 
     @property
     def compares_sites(self) -> bool:
-        """Whether sites are treated by what each sends, which their sum does not tell."""
-        return False
+        """Whether the result is another than that of all rows alike; here it may be."""
+        return True
 
     @property
     def _adds_up(self) -> bool:

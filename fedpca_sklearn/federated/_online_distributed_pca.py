@@ -466,6 +466,8 @@ class ProjectionAverage(MergeStrategy):
     0.03
     """
 
+    compares_sites = False
+
     projection_dim: int | None = allowed(AT_LEAST_ONE, None, default=None)
     weighting: str = allowed(StrOptions({"rows", "equal"}), default="equal")
 

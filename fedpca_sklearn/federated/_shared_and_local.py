@@ -127,8 +127,6 @@ Scatter: TypeAlias = "FactorScatter | SiteScatter | PersonalRounds"
 class SharedAndLocal(MergeStrategy):
     """Merge to the components that all sites share, beside components of each site."""
 
-    compares_sites = True
-
     n_local_components: int = allowed(AT_LEAST_ONE, default=2)
 
     def directions_needed(self, n_components: int | float | None) -> int | float | None:

@@ -338,7 +338,6 @@ class RobustMerge(MergeStrategy):
     {3: [2.3, 27.1, 282758.5, 0.0]}
     """
 
-    compares_sites = True
     _counts = "RobustMerge, which compares so many directions of each site."
 
     method: str = allowed(StrOptions({"filter", "median"}), default="filter")
@@ -458,7 +457,6 @@ class NoiseAwareMerge(MergeStrategy):
     {'loud': 16.1, 'quiet': 1.0}
     """
 
-    compares_sites = True
     _counts = "NoiseAwareMerge: noise is what lies outside the components."
 
     def _merge(self, parts, n_components, kept):

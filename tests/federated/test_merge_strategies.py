@@ -15,6 +15,8 @@ from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
 from fedpca_sklearn import (
+    AnalyzeGauss,
+    ConditionalFill,
     ContributionBounds,
     FederatedPCA,
     MergeStrategy,
@@ -114,6 +116,20 @@ def test_the_result_has_the_sites_of_all_and_states_the_weakest_privacy(strategy
     with pytest.raises(ValueError, match="rows would be counted twice"):
         merge_subspaces([result, whose[1]])
     assert strategy.merge([whose[0], parts[1]._replace(site="s1")], 2).privacy is None
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        {"n_refinements": 1},
+        {"missing": ConditionalFill()},
+        {"mechanism": AnalyzeGauss(1.0, 1e-5, 1.0, trust="sum")},
+    ],
+)
+def test_what_makes_sites_alike_is_refused_unless_a_strategy_says_that_it_takes_all(alike):
+    X = make_power_law(60, 5, alpha=1.0, random_state=0)
+    with pytest.raises(ValueError, match=r"merge=FirstOnly\(\)|FirstOnly\(\) compares"):
+        FederatedPCA(2, merge=FirstOnly(), **alike).fit(X)
 
 
 def test_what_is_kept_is_what_the_strategy_says_or_the_caller():
