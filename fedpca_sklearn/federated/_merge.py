@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY
@@ -51,7 +52,7 @@ class MergeStrategy(Strategy):
 
     What ``_merge`` finds of single sites it may keep, as dicts from position in ``parts`` to value,
     in attributes that end in an underscore. `FederatedPCA` lets a clone merge, and shows what the
-    clone found by label of the clients.
+    clone found by label of the clients, other values as they are, and of a tree nothing.
     """
 
     _parameter_constraints: dict = {}
@@ -448,7 +449,9 @@ def merge_in_rounds(
         size = kept if any(map(was_truncated, group)) else None
         return once(tuple(group), how, partial(node, group, size))
 
-    how = (type(strategy).__module__, type(strategy).__qualname__, str(strategy.get_params()), kept)
+    with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # whole arrays
+        parameters = str(strategy.get_params())
+    how = (type(strategy).__module__, type(strategy).__qualname__, parameters, kept)
     while fan_in is not None and len(nodes) > fan_in:
         groups = [nodes[i : i + fan_in] for i in range(0, len(nodes), fan_in)]
         # a node alone in its group waits for the next level
@@ -521,10 +524,11 @@ def show_findings(pca: Any, strategy: MergeStrategy) -> None:
     for name in vars(pca).pop("_findings", ()):
         delattr(pca, name)
     found = {name: of for name, of in vars(strategy).items() if name.endswith("_")}
-    if found:
+    if found and strategy.fan_in is None:  # nodes of a tree know no clients
         labels = [label for label, site in pca._clients.items() if site.summary.n_samples > 0]
-        for name, of_sites in found.items():
-            setattr(pca, name, {labels[i]: value for i, value in of_sites.items()})
+        for name, of in found.items():
+            is_of_sites = isinstance(of, dict)
+            setattr(pca, name, {labels[i]: v for i, v in of.items()} if is_of_sites else of)
         pca._findings = tuple(found)
 
 

@@ -105,6 +105,35 @@ def test_the_result_has_the_names_of_the_columns_also_without_rows(strategy):
     assert result.components.dtype == np.float32
 
 
+class Weighted(MergeStrategy):
+    """Rows of each summary by a public number, which its size stands for; and what it has seen."""
+
+    def __init__(self, weights, fan_in=None):
+        self.weights, self.fan_in = weights, fan_in
+
+    def _merge(self, parts, n_components, kept):
+        self.sizes_ = {i: part.n_samples for i, part in enumerate(parts)}
+        self.n_iter_ = 1
+        known = [p.decay(self.weights[round(p.n_samples)]) for p in parts]
+        return merge_subspaces(known, n_components)
+
+
+@pytest.mark.parametrize("fan_in", [None, 2])
+def test_all_of_a_parameter_tells_merges_apart_and_findings_have_labels(fan_in):
+    X, owners = make_power_law(1000, 5, random_state=0), np.repeat([*"abcd"], [190, 210, 290, 310])
+    before, after = np.ones(2000), np.ones(2000)
+    after[210] = 1 + 1e-9
+    after[290] = 3.0  # amid so many numbers that numpy writes "..." for them
+    pca = FederatedPCA(2, merge=Weighted(before, fan_in)).partial_fit(X[:-10], clients=owners[:-10])
+    pca.set_params(merge=Weighted(after, fan_in)).partial_fit(X[-10:], clients=owners[-10:])
+    assert_allclose(pca.subspace_.n_samples, 1000 + 2 * 290 + 210e-9, rtol=1e-14)
+    if fan_in is None:
+        assert pca.sizes_ == dict(zip("abcd", [190, 210, 290, 310], strict=True))
+        assert pca.n_iter_ == 1
+    else:  # the nodes of the last merge are no clients
+        assert not hasattr(pca, "sizes_")
+
+
 @pytest.mark.parametrize("strategy", [Plain(), PlainTree(), FirstOnly(), SubspaceMerge()])
 def test_the_result_has_the_sites_of_all_and_states_the_weakest_privacy(strategy):
     _, parts = summaries(n=3, d=9)
