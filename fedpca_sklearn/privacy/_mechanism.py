@@ -209,6 +209,7 @@ class Mechanism(Strategy):
     # methods that draw noise, with those that say what it costs
     _STATED_BY = {
         "noisy_sum": "_sum_cost",
+        "_noisy": "_sum_cost",
         "noisy_columns": "_noise_cost",
         "noisy_product": "_noise_cost",
         "noisy_variances": "_noise_cost",
@@ -355,6 +356,9 @@ class Mechanism(Strategy):
             mu2 = n_products * self._noise_cost(costs.product_std, n_features, n_shares)
         if costs.mean is not None:
             mu2 += self._sum_cost(costs.mean_std, n_features, n_shares)
+        if not mu2 >= 0:  # NaN would spend nothing
+            name = type(self).__name__
+            raise ValueError(f"cost of the noise of {name} must be at least 0, got {mu2!r}.")
         return mu2 + costs.searches
 
     def itemised(self, mu2: float) -> list[tuple[str | None, float]]:

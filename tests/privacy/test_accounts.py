@@ -486,11 +486,21 @@ def test_who_draws_other_noise_says_what_it_costs():
         ((mixin, AnalyzeGauss), None, "Mixin must define _noise_cost"),
         ((AnalyzeGauss,), "noisy_columns", "_noise_cost"),
         ((AnalyzeGauss,), "noisy_sum", "_sum_cost"),
+        ((AnalyzeGauss,), "_noisy", "_sum_cost"),
         *(((FedPowerNoise,), f"noisy_{what}", "") for what in ("sum", "product", "variances")),
     ):
         with pytest.raises(TypeError, match=rf"{words}.*, because it defines"):
             type("Other", bases, {name: laplace} if name else {})
     type("Renamed", (AnalyzeGauss,), {"column_blocks": AnalyzeGauss.column_blocks})
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -1.0])
+def test_a_cost_that_is_none_is_refused_before_anything_is_charged(ledger, wrong):
+    kind = type("Other", (AnalyzeGauss,), {"_noise_cost": lambda self, *sizes: wrong})
+    pca = FederatedPCA(1, mechanism=kind(1.0, 1e-5, 1.0, mean="fixed", ledger=ledger))
+    with pytest.raises(ValueError, match=f"noise of Other must be at least 0, got {wrong}"):
+        pca.fit(rows())
+    assert not Path(ledger.path).exists() or not lines_of(ledger)
 
 
 def test_the_account_is_charged_what_the_mechanism_states():
