@@ -64,10 +64,9 @@ def site_work(estimator: Any, secure: Secure = None) -> Tasks:
     tasks: Tasks = getattr(estimator, "site_tasks", dict)()
     if secure is None and not hasattr(estimator, "site_tasks"):
         raise _unknown(site_work, estimator)
-    noisy = getattr(estimator, "mechanism", None) is not None  # which no task of others adds
     if secure is None:
         return tasks
-    if not tasks or noisy or any(task.bound is None for task in tasks.values()):
+    if not tasks or any(task.bound is None for task in tasks.values()):
         raise _unsummed(estimator)
     return {kind: replace(task, begins=False) for kind, task in tasks.items()}
 
@@ -276,7 +275,7 @@ def _unsummed(estimator: Any) -> TypeError:
         "secure sums need FederatedPCA, DistributedPCA, OnlineDistributedPCA, "
         "FederatedPowerPCA, FederatedHeteroscedasticPCA, FederatedScaler, "
         "FederatedSubspaceTracker, VerticalFederatedPCA, VerticalFederatedKernelPCA, or tasks "
-        f"that have a bound each and no mechanism, got {type(estimator).__name__}."
+        f"that have a bound each, got {type(estimator).__name__}."
     )
 
 
@@ -289,10 +288,16 @@ def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> Non
 
 def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
     """What a site does by kind of question, with secure sums or without."""
+    how, name = site_work.dispatch(type(estimator)), type(estimator).__name__
+    ours = how is not site_work.dispatch(object) and how.__module__.startswith(__package__)
+    if ours and hasattr(estimator, "site_tasks"):
+        raise TypeError(f"{name} has site_tasks and is asked as its base: site_work.register it.")
+    if not ours and getattr(estimator, "mechanism", None) is not None:
+        raise ValueError(f"mechanism must be None: tasks of {name} would draw no noise of it.")
     if secure is not None:
         from . import _secure_sum  # noqa: F401  an optional dependency
 
-        if "secure" not in signature(site_work.dispatch(type(estimator))).parameters:
+        if "secure" not in signature(how).parameters:
             raise _unsummed(estimator)
     tasks = site_work(estimator) if secure is None else site_work(estimator, secure)
     _refuse_simulated(estimator)

@@ -497,7 +497,8 @@ def summed(shapes=SHAPES, **changes):
     return SumsInProcess({"total": replace(TOTAL, **changes)}, X, None, shards).sum("total", shapes)
 
 
-def test_nobody_would_add_the_noise_of_a_mechanism_of_ones_own(tmp_path):
+@pytest.mark.parametrize("secure", [None, SecureAggregation(threshold=2)])
+def test_nobody_would_add_the_noise_of_a_mechanism_of_ones_own(tmp_path, secure):
     pytest.importorskip("flwr")
 
     class Totals(ClientsTransformer):
@@ -510,9 +511,12 @@ def test_nobody_would_add_the_noise_of_a_mechanism_of_ones_own(tmp_path):
             return {"total": TOTAL}
 
     own = {"noise": DiscreteGaussian(), "ledger": PrivacyLedger(tmp_path / "ledger")}
-    secure, noisy = SecureAggregation(threshold=2), Totals(AnalyzeGauss(1.0, 1e-5, 1.0, **own))
-    with pytest.raises(TypeError, match="have a bound each and no mechanism, got Totals"):
+    noisy = Totals(AnalyzeGauss(1.0, 1e-5, 1.0, **own))
+    with pytest.raises(ValueError, match="mechanism must be None: tasks of Totals would draw no"):
         SiteApp(lambda _: X, noisy, str, SitePolicy(), secure)
+    own_tasks = type("Own", (FederatedPCA,), {"site_tasks": Totals.site_tasks})
+    with pytest.raises(TypeError, match="Own has site_tasks and is asked as its base"):
+        SiteApp(lambda _: X, own_tasks(2), str, SitePolicy(), secure)
 
 
 def test_a_bound_that_does_not_hold_is_an_error_in_one_process():
