@@ -141,6 +141,8 @@ _MOST_WORDS = 3
 # Bits by which a scatter between sites may exceed that within them, to which sums are precise.
 _WIDEST = 40
 _RING = 2.0**64
+# Stands for NaN, and what no word holds: a few times this is not small modulo 2^64, and is seen.
+_NO_NUMBER = (math.sqrt(5) - 1) / 2 * _RING
 # Bits of the random number that hides what the first of several words says.
 _HIDING = 12
 
@@ -276,7 +278,7 @@ class Grid:
         """Words modulo 2^64, rounded at random by the numbers and the question.
 
         What exceeds the bound is neither refused nor cut, which would tell that it does: its sum
-        with others is right modulo 2^64, as every sum is.
+        with others is right modulo 2^64, as every sum is, while a word holds it.
         """
         values = np.asarray(numbers, dtype=np.float64)
         seed = hashlib.sha256(question + values.tobytes()).digest()
@@ -284,7 +286,8 @@ class Grid:
         levels = self.levels(bits, n_sites)
         for i, (exponent, used) in enumerate(levels):
             with np.errstate(over="ignore", under="ignore"):
-                scaled = np.nan_to_num(np.ldexp(values, used - exponent), posinf=0.0, neginf=0.0)
+                scaled = np.ldexp(values, used - exponent)
+            scaled = np.where(np.abs(scaled) < _RING, scaled, _NO_NUMBER)
             whole = np.floor(scaled)
             whole += rng.random(values.shape) < scaled - whole
             if i + 1 < len(levels):

@@ -195,7 +195,8 @@ class Sites:
         ----------
         kind : str
         shapes : dict of str to tuple
-            Of the arrays; None where a length is the sites' own, the same at all of them.
+            Of the arrays, all float64; (None,) for one whose length is the sites' own, the same at
+            all of them.
         *arguments : array-like
             Sent along.
 
@@ -382,6 +383,8 @@ class SecureSums(Sites):
         """
         from ._secure_sum import Session  # whose masks need an optional dependency
 
+        if bounded := self.tasks[kind].bound is not None:  # a task of one's own
+            check_open(shapes)
         arguments = arguments if self.batch is None else (self.batch, *arguments)
         session, self._keys = Session(self, self._keys), {}
         bits, n = self.secure.bits, len(session.names)
@@ -404,12 +407,22 @@ class SecureSums(Sites):
             part, total = np.split(total, [sizes.get(name, rest)])
             found[name] = grids[name].decode(part, shape, bits, n)
             self._grids[name] = grids[name], n
+            most = n * 2.0 ** np.asarray(grids[name].exponent, dtype=float)
+            if bounded and not (np.abs(found[name]) <= most).all():
+                what = f"sum of {name!r} must be within {n} times the bound of its task {kind!r}"
+                raise ValueError(f"{what}, {most:g}: the bound does not hold, or a number was NaN.")
         return {name: found[name] for name in shapes}
 
     def most_rounding(self, name: str) -> Any:
         """The most that rounding at the sites adds to the last sum of a name."""
         grid, n = self._grids[name]
         return grid.step(self.secure.bits, n) * len(self.members)
+
+
+def check_open(shapes: Shapes) -> None:
+    """Raise where the length of masked numbers would not tell the shapes that are open."""
+    if [shape for shape in shapes.values() if None in shape] not in ([], [(None,)]):
+        raise ValueError(f"shapes must be known, but for one of (None,), got {dict(shapes)}.")
 
 
 def _checked_name(site: Any, node: int) -> str:

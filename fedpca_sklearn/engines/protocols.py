@@ -33,7 +33,7 @@ from ._parameters import check_same_estimator, stated
 from ._questions import MOMENTS, RUN, AskedRows, Given, RefusedError, Task, asked, asked_rows
 from ._secure import SecureAggregation
 from ._site_policy import Site, SitePolicy, check_trust, with_ledger
-from ._sites import SecureSums, Shapes, Sites
+from ._sites import SecureSums, Shapes, Sites, check_open
 
 __all__ = [
     "Carrier",
@@ -285,6 +285,7 @@ class SumsInProcess:
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the clients answer, by name; as `Sites.sum`."""
+        check_open(shapes)
         task, sent = self.tasks[kind], [np.asarray(a, dtype=np.float64) for a in arguments]
         totals: dict[str, Any] = {}
         for label, own in self._moments.items():

@@ -532,6 +532,58 @@ def test_bounds_and_sums_in_one_process_are_of_moments():
         SumsInProcess(tasks, X, None, [])
 
 
+class Roots(ClientsTransformer):
+    """Sums of the roots of the means of sites, with a share of the bound that holds."""
+
+    def __init__(self, share=1.0, n_components=1):
+        self.share, self.n_components = share, n_components
+
+    _step = None
+
+    def site_tasks(self):
+        def work(site, own):
+            with np.errstate(invalid="ignore"):
+                return {"roots": np.sqrt(own.mean)}
+
+        def bound(n, mean, scatter):
+            return {"roots": self.share * np.sqrt(mean)}
+
+        return {"roots": Task(work, reads="moments", bound=bound)}
+
+    def fit_over(self, sites):
+        self.mean_ = sites.sum("roots", {"roots": (None,)})["roots"]
+
+
+@pytest.mark.parametrize(
+    ("share", "n_wrong"),
+    [(1.0, 0), (1.0, 1), (1.0, 2), (1.0, 4), (0.01, 0), (1e-4, 0), (1e-12, 0), (0.0, 0)],
+)
+def test_a_masked_sum_beyond_its_bound_is_an_error(share, n_wrong):
+    """Sites cannot refuse by their numbers: what is NaN, or above a bound, shows in the sum."""
+    pytest.importorskip("flwr")
+    from fedpca_sklearn.engines.flower import fit_sites
+    from fedpca_sklearn.engines.testing import InProcessGrid
+
+    secure = SecureAggregation(threshold=3)
+    parts = {site: X[i::5, :5] + (-20.0 if i < n_wrong else 1.0) for i, site in enumerate("abcde")}
+    grid = InProcessGrid.of_rows(Roots(share), parts, secure=secure)
+    expects = nullcontext()
+    if (share, n_wrong) != (1.0, 0):
+        says = "sum of 'roots' must be within 5 times the bound of its task"
+        expects = pytest.raises(ValueError, match=says)
+    with expects:
+        found = fit_sites(grid, Roots(share), secure=secure, wait=0).mean_
+        want = sum(np.sqrt(rows.mean(axis=0)) for rows in parts.values())
+        assert_allclose(found, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [{"sum": (None,), "count": (None,)}, {"sum": (None, 1)}])
+def test_masked_numbers_tell_one_length(shapes):
+    """In one process, where all shapes could be seen, it is the same."""
+    with pytest.raises(ValueError, match=r"shapes must be known, but for one of \(None,\), got"):
+        summed(shapes)
+
+
 @pytest.mark.parametrize("shapes", [{"sum": (64,)}, {"sum": (63,), "count": (1,)}])
 def test_a_sum_is_of_the_arrays_that_were_asked_for(shapes):
     """Of any shape where a length is not known, and without a bound."""
