@@ -323,7 +323,7 @@ def _summarise_chunk(
         many = isinstance(between, int) and d <= _FEATURES_PER_DIRECTION * between
         if many and tall and model.block_size == "auto":
             model.set_params(block_size=n)
-        fitted = model.fit(rows, sample_weight=weight)
+        fitted = _ours(model, "fit")(model, rows, sample_weight=weight)
     return Part(fitted.subspace_, fitted.n_samples_seen_, n)
 
 
@@ -363,7 +363,7 @@ def _inverse_of_block(Z: Any, estimator: Any, dtype: Any, block_id: Any = (0, 0)
     if not len(Z):
         return np.empty((0, len(estimator.mean_)), dtype)
     with _of_chunk(block_id[0]):
-        return estimator.inverse_transform(Z)
+        return _ours(estimator, "inverse_transform")(estimator, Z)
 
 
 def _for_workers(estimator: Any, X: Any) -> tuple[Any, np.dtype]:
@@ -384,7 +384,13 @@ def _coordinates(rows: Any, estimator: Any, dtype: Any) -> np.ndarray:
     if not rows.shape[0]:
         return np.empty((0, estimator._n_features_out), dtype)
     with config_context(transform_output="default"):
-        return estimator.transform(rows).astype(dtype, copy=False)
+        return _ours(estimator, "transform")(estimator, rows).astype(dtype, copy=False)
+
+
+def _ours(estimator: Any, name: str) -> Callable:
+    """The method that is mapped over chunks: a subclass that overrides it has called this one."""
+    kinds = [k for k in type(estimator).__mro__ if k.__module__.partition(".")[0] == __package__]
+    return next(getattr(kind, name) for kind in kinds if hasattr(kind, name))
 
 
 def leave_as_it_is(estimator: Any) -> None:

@@ -476,6 +476,37 @@ def test_wrong_chunks_and_weights_are_refused_by_each(pca, row, here):
     assert not hasattr(pca, "components_")
 
 
+def of_doubled_rows(kind):
+    """A class of others that fits twice the rows, and returns other multiples."""
+
+    class Doubled(kind):
+        def fit(self, X, y=None, **given):
+            return super().fit(2 * X, y, **given)
+
+        def transform(self, X):
+            return 3 * super().transform(X)
+
+        def inverse_transform(self, X):
+            return 5 * super().inverse_transform(X)
+
+    return Doubled
+
+
+@pytest.mark.parametrize("kind", [StreamingPCA, FederatedPCA, DistributedPCA, SubspaceTracker])
+def test_what_a_subclass_overrides_is_applied_once(kind, here):
+    X, exact = rows(), PCA(3, svd_solver="full")
+    pca, close = of_doubled_rows(kind)(3), {"rtol": 0.05 if kind is SubspaceTracker else 1e-8}
+    exact.fit(2 * X)
+    pca.fit(chunked(X))
+    assert_allclose(pca.explained_variance_, exact.explained_variance_, **close)
+    Z = (X - pca.mean_) @ pca.components_.T
+    assert_allclose(pca.transform(chunked(X)).compute(), 3 * Z, atol=1e-9)
+    frame = dd.from_pandas(pd.DataFrame(X), npartitions=2)
+    assert_allclose(pca.transform(frame).compute(), 3 * Z, atol=1e-9)
+    back = 5 * (Z @ pca.components_ + pca.mean_)
+    assert_allclose(pca.inverse_transform(da.from_array(Z, chunks=(200, 3))).compute(), back)
+
+
 OTHERS = "FederatedPowerPCA FederatedSubspaceTracker OnlineDistributedPCA VerticalFederatedPCA"
 
 
