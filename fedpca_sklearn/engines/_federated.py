@@ -260,8 +260,7 @@ def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> Fed
     """The estimator with a summary of all sites."""
     how = {"scale": estimator.scale, "partial_out": estimator.partial_out}
     named = summary._named(sums.columns)
-    fitted = FederatedPCA.from_subspaces([named], estimator.n_components, **how)
-    return fitted.set_params(**clone(estimator).get_params(deep=False))
+    return _private.of_summaries(estimator, [named], **how)
 
 
 def _certificate(fitted: FederatedPCA, found: shared.SummedTriangle) -> Certificate:

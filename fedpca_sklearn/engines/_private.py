@@ -197,6 +197,14 @@ def private_rounds(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks
     }
 
 
+def of_summaries(estimator: Any, summaries: list[Subspace], **how: Any) -> Any:
+    """The estimator, which may be of a subclass, fitted to the merge of summaries."""
+    fitted = FederatedPCA.from_subspaces(summaries, releasing.shown_first(estimator), **how)
+    fitted.set_params(**{name: getattr(estimator, name) for name in fitted.get_params(deep=False)})
+    vars(estimator).update(vars(fitted))
+    return estimator
+
+
 def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     """Fit `FederatedPCA` with a mechanism, by summaries or by one secure sum of second moments."""
     releases = Releases(estimator.mechanism, 1, sites.secure)
@@ -206,10 +214,7 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         found = sites.ask("summary", partial(summary_received, private=True))
         summaries = [summary._replace(site=site) for site, summary in found.items()]
         n_sources = 1
-    fitted = FederatedPCA.from_subspaces(
-        summaries, releasing.shown_first(estimator), merge=estimator.merge
-    )
-    fitted.set_params(**estimator.get_params(deep=False))
+    fitted = of_summaries(estimator, summaries, merge=estimator.merge)
     terms = releases.terms(sites.n_features)
     return shown(fitted, sites, releasing.show_above_noise(fitted, terms, n_sources))
 

@@ -423,7 +423,8 @@ class TrackerOfSites(FederatedSubspaceTracker):
 def _(
     estimator: FederatedSubspaceTracker, sites: Sites, batch: int
 ) -> FederatedSubspaceTracker | None:
-    tracker = TrackerOfSites(**estimator.get_params(deep=False))
+    names = FederatedSubspaceTracker._get_param_names()  # a subclass may have others
+    tracker = TrackerOfSites(**{name: getattr(estimator, name) for name in names})
     tracker.sites, tracker.given = sites, {}
     known = getattr(estimator, "_stream", None)
     if known is None:

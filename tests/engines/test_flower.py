@@ -4,6 +4,7 @@ import re
 import runpy
 import shutil
 import sys
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -27,7 +28,13 @@ from flwr.app import Context, Error, RecordDict
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from fedpca_sklearn import StreamingPCA, subspace_distance
+from fedpca_sklearn import (
+    AnalyzeGauss,
+    FederatedPCA,
+    FederatedSubspaceTracker,
+    StreamingPCA,
+    subspace_distance,
+)
 from fedpca_sklearn.engines.flower import (
     SecureAggregation,
     SitePolicy,
@@ -38,6 +45,7 @@ from fedpca_sklearn.engines.flower import (
     server_app,
     site_work,
 )
+from fedpca_sklearn.privacy import DiscreteGaussian
 
 KINDS = ["FederatedPCA(3)", "DistributedPCA(3)", "FederatedPowerPCA(3, random_state=0)"]
 BIN = Path(sys.executable).parent
@@ -278,6 +286,47 @@ def test_a_site_names_itself_by_a_function_or_by_its_node():
     grid = InProcessGrid(list(zip("xy", apps, strict=True)))
     grid.contexts[2] = Context(1, 2, NoSite(site="unused"), RecordDict(), {})
     assert fit_sites(grid, made(KINDS[0]), wait=0).clients_ == ["mine 1", "node 2"]
+
+
+class Flipped(FederatedPCA):
+    """A subclass with a parameter of its own, and other coordinates."""
+
+    def __init__(self, n_components=2, *, sign=1.0, mechanism=None):
+        super().__init__(n_components, mechanism=mechanism)
+        self.sign = sign
+
+    def transform(self, X):
+        return self.sign * super().transform(X)
+
+
+class FlippedTracker(FederatedSubspaceTracker):
+    """The same of a tracker."""
+
+    def __init__(self, n_components=2, *, sign=1.0):
+        super().__init__(n_components, batch_size=20, robust=False, random_state=0)
+        self.sign = sign
+
+    def transform(self, X):
+        return self.sign * super().transform(X)
+
+
+@pytest.mark.parametrize("secure", [None, SECURE])
+@pytest.mark.parametrize("mode", ["plain", "tracker", "mechanism"])
+def test_a_subclass_is_fitted_as_what_it_is(mode, secure, tmp_path):
+    estimator = FlippedTracker(2, sign=-3.0) if mode == "tracker" else Flipped(2, sign=-3.0)
+    policies = None
+    if mode == "mechanism":
+        noise = {"trust": "client" if secure is None else "sum", "noise": DiscreteGaussian()}
+        estimator.mechanism = AnalyzeGauss(1e4, 1e-5, 30.0, **noise)
+        ledgers = {site: tmp_path / site for site in PARTS}
+        policies = {s: SitePolicy(mechanism=estimator.mechanism, ledger=ledgers[s]) for s in PARTS}
+    alone = replace(secure, threshold=3, restarts=0) if secure else None
+    parts = {site: rows[:60] for site, rows in PARTS.items()}  # as many batches at each
+    fitted = fit(estimator, parts, secure=alone, policies=policies)
+    assert type(fitted) is type(estimator)
+    assert fitted.sign == -3.0
+    Z = (ROWS - fitted.mean_) @ fitted.components_.T
+    np.testing.assert_allclose(fitted.transform(ROWS), -3 * Z, rtol=1e-8, atol=1e-8)
 
 
 # -------------------------------------------------------------------- a deployment
