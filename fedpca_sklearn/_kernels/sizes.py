@@ -171,9 +171,9 @@ def columns_at_once(n_rows: int, itemsize: int) -> int:
     return rows_within(n_rows, ENTRIES_AT_ONCE * 8 // itemsize, least=256)
 
 
-def few_of_all(k: int | None, order: int) -> bool:
+def few_of_all(k: int, order: int) -> bool:
     """Whether k eigenpairs take much less time than all."""
-    return k is not None and order > SMALL_EIGENPROBLEM and k < order // 4
+    return order > SMALL_EIGENPROBLEM and k < order // 4
 
 
 def very_few_of_all(k: int, order: int) -> bool:

@@ -110,7 +110,7 @@ def squares_of_columns(Y: np.ndarray) -> np.ndarray:
 
 def count_kept(s: np.ndarray, max_rank: int, choose_rank: RankChoice | None, scatter: float) -> int:
     p = min(len(s), max_rank)
-    return p if choose_rank is None else max(0, min(p, choose_rank(s, scatter)))
+    return p if choose_rank is None else min(p, choose_rank(s, scatter))
 
 
 class Block:

@@ -111,8 +111,6 @@ PASSES = 2
 _ENTRIES_OF_PART = 2**15
 # Vectors at random among those of the start, for rows that the sample does not show.
 _AT_RANDOM = 2
-# Powers of the sample's Gram matrix by which the start is found, and further vectors meanwhile.
-_POWERS, _MORE = 8, 32
 # A sum of squares may lose three bits to the mean that is taken off afterwards.
 _LOST = 8.0
 
@@ -271,7 +269,7 @@ def leading_by_passes(
     least = float(np.finfo(rows.dtype).tiny) * float(np.finfo(rows.dtype).eps)
     off += least * np.sqrt(rows.Y.shape[0] * basis.size)
     V, s = (found[:max_rank] for found in nystrom(basis.T, products.T, off))
-    if len(s) < max_rank or not s[-1] ** 2 > off:
+    if len(s) < max_rank:
         return None
     return flip_signs(np.ascontiguousarray(V)), s
 
@@ -282,20 +280,9 @@ def _start(rows: RowsOfPasses, past: np.ndarray, max_rank: int, b: int) -> np.nd
     unit = np.sqrt(largest) or 1.0
     step = step_of_passes(rows.Y.shape[0], past.shape[1], max_rank)
     S = rows.sample_below(past, step, unit)
-    W = _leading_roughly(S @ S.T, b - _AT_RANDOM)
+    W = linalg.eigh_top(S @ S.T, b - _AT_RANDOM)[1][:, : b - _AT_RANDOM]
     others = np.random.default_rng(0).standard_normal((past.shape[1], _AT_RANDOM))
     return orthonormal_columns(np.hstack([(S.T @ W).astype(np.float64), others]))
-
-
-def _leading_roughly(G: np.ndarray, b: int) -> np.ndarray:
-    """About the b leading eigenvectors, as the best vectors of a few more after some powers.
-
-    In less time than those of LAPACK, which start passes hardly better.
-    """
-    W = np.random.default_rng(0).standard_normal((len(G), b + _MORE)).astype(G.dtype)
-    for _ in range(_POWERS // 2):
-        W = orthonormal_columns(G @ (G @ W))
-    return W @ np.linalg.eigh(W.T @ (G @ W))[1][:, -b:]
 
 
 def _orthonormal_to(basis: np.ndarray, M: np.ndarray) -> np.ndarray:

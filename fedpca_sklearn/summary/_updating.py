@@ -153,7 +153,7 @@ def updated_by_block(
         after = _with_scatter_matrix(subspace, Y, w, n_certain or d, svd_solver)
         if after is not None:
             return after
-        few = few_of_all(n_certain, len(subspace._rows) + Y.shape[0])
+        few = few_of_all(n_certain or 0, len(subspace._rows) + Y.shape[0])
         if n_certain and few and not isinstance(Y, DeviceRows):
             return stacked_by_block(subspace, Y, w, n_certain)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
