@@ -148,10 +148,7 @@ def in_numpy(value: Any) -> Any:
         return np.asarray(value)  # what is on the host, whatever scikit-learn is set to
     from sklearn.utils._array_api import _convert_to_numpy
 
-    try:
-        xp, _ = _namespace_and_device(value)
-    except RuntimeError:  # scipy's own support is off, and numpy reads what is on the host
-        return np.asarray(value)
+    xp, _ = _namespace_and_device(value)
     value = _readable(xp, value)
     with config_context(array_api_dispatch=True):
         return np.asarray(_convert_to_numpy(value, xp))

@@ -40,8 +40,7 @@ def composed(text: str) -> str:
     Marks on one letter are sorted in a time that grows with the square of their number, minutes
     for a megabyte: a text that is too long for a name is left as it is.
     """
-    is_composed = text.isascii() or len(text) > _LONGEST
-    return text if is_composed else unicodedata.normalize("NFC", text)
+    return text if len(text) > _LONGEST else unicodedata.normalize("NFC", text)
 
 
 def check_text(what: str, text: str) -> str:

@@ -285,15 +285,14 @@ class Grid:
         rng, words = np.random.default_rng(np.frombuffer(seed, np.uint32)), []
         levels = self.levels(bits, n_sites)
         for i, (exponent, used) in enumerate(levels):
-            with np.errstate(over="ignore", under="ignore"):
+            with np.errstate(over="ignore"):
                 scaled = np.ldexp(values, used - exponent)
             scaled = np.where(np.abs(scaled) < _RING, scaled, _NO_NUMBER)
             whole = np.floor(scaled)
             whole += rng.random(values.shape) < scaled - whole
             if i + 1 < len(levels):
                 whole += rng.integers(-(2**_HIDING), 2**_HIDING, values.shape)
-                with np.errstate(under="ignore"):
-                    values = values - np.ldexp(whole, exponent - used)
+                values = values - np.ldexp(whole, exponent - used)
             words.append(_modulo(whole).ravel())
         return np.concatenate(words)
 

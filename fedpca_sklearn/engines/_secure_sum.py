@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
@@ -437,18 +438,16 @@ def key_pair() -> tuple[bytes, bytes]:
 @lru_cache(maxsize=1024)
 def is_public_key(data: bytes) -> bool:
     """Whether a text is the public key of a pair as `key_pair` makes them."""
-    try:
+    with suppress(ValueError):
         return len(data) == _PUBLIC and _public(data) is not None
-    except ValueError:
-        return False
+    return False
 
 
 def fits_public_key(secret: bytes, public: bytes) -> bool:
     """Whether a secret key is that of a public one."""
-    try:
+    with suppress(ValueError):
         return _public_of(ec.derive_private_key(int.from_bytes(secret, "big"), _CURVE)) == public
-    except ValueError:
-        return False
+    return False
 
 
 def shared_keys(secret: bytes, keys: Sequence[bytes]) -> list[bytes]:
@@ -513,11 +512,10 @@ def sealed(key: bytes, session: bytes, at: int, to: int, shares: tuple[bytes, by
 def opened(key: bytes, session: bytes, at: int, to: int, box: bytes) -> tuple[bytes, bytes] | None:
     """The shares in what a site has sealed for another one; None if there are none."""
     nonce, place = box[:_NONCE], session + bytes(f" {at} {to}", "ascii")
-    try:
+    with suppress(InvalidTag, ValueError):
         plain = AESGCM(key).decrypt(nonce, box[_NONCE:], place)
-    except (InvalidTag, ValueError):
-        return None
-    return plain[: _PLACE + _VALUE], plain[_PLACE + _VALUE :]
+        return plain[: _PLACE + _VALUE], plain[_PLACE + _VALUE :]
+    return None
 
 
 def shares_of(secret: bytes, threshold: int, n: int) -> list[bytes]:
@@ -542,10 +540,9 @@ def recovered(shares: Sequence[bytes]) -> bytes | None:
     places = [int.from_bytes(share[:_PLACE], "little") for share in shares]
     values = [int.from_bytes(share[_PLACE:], "big") for share in shares]
     secret = sum(map(int.__mul__, values, _weights_at_zero(tuple(places)))) % _PRIME
-    try:
+    with suppress(OverflowError):
         return secret.to_bytes(_SECRET, "big")
-    except OverflowError:
-        return None
+    return None
 
 
 @lru_cache(maxsize=16)  # all secrets of a sum have shares of the same places

@@ -380,10 +380,10 @@ class Tally(NamedTuple):
 
     def after(self, line: bytes, entry: dict[str, Any]) -> Tally:
         """The tally with one more line."""
-        day, event = entry["time"][:10], entry["event"]
+        day = entry["time"][:10]
         if date.fromisoformat(day).isoformat() != day:
             raise ValueError(f"it has no date, got {day!r}")
-        asked = event == "question" or (event == "refusal" and "of" not in entry)
+        asked = "of" not in entry  # a question, or one that was refused before it was read
         size, n_lines = self.size + len(line), self.n_lines + 1
         counts = self.asked_on(day) + asked, self.rounds + asked
         mu2 = max(self.mu2, float(entry.get("mu2", 0.0)))

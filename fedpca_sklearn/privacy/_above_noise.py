@@ -24,9 +24,8 @@ _ROWS_OF_A_PLAN = 2000
 _SAME = 2 / 3
 # Deviations of noise beyond which a row along the mean has variance of its own.
 _EVIDENT = 2.0
-# Noise of a mean, in units of the other noise, below which it is left as it is; and length of a
-# mean, in that of its noise, below which its direction says little.
-_ROUNDING, FAR = 1e-6, 1.5
+# Length of a mean, in that of its noise, below which its direction says little.
+FAR = 1.5
 # Draws of the noise, and multiplications that all of them may take.
 _DRAWS, _LARGEST = 20, 1e10
 
@@ -188,8 +187,6 @@ def without_noise_of_mean(
     d, far = len(mean), float(np.linalg.norm(mean))
     about = M - n * np.outer(mean, mean)
     spread = n * std * math.sqrt(max(0.0, far**2 - d * std**2))
-    if spread <= _ROUNDING * size:
-        return about, mean
     e, noise = mean / far, math.hypot(size, spread)
     row = about @ e
     variance = float(e @ row)

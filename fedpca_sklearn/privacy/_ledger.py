@@ -97,12 +97,8 @@ def locked(path: str) -> FileIO:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     file = FileIO(descriptor, "r+")
     _open.add(file)
-    try:
-        _lock(descriptor)
-        return file
-    except BaseException:
-        file.close()
-        raise
+    _lock(descriptor)
+    return file
 
 
 def _lock(descriptor: int) -> None:
@@ -371,9 +367,6 @@ class PrivacyLedger:
 
     def __repr__(self) -> str:
         return f"PrivacyLedger({self.path!r})"
-
-    def __copy__(self) -> PrivacyLedger:
-        return self
 
     def __deepcopy__(self, memo: Any) -> PrivacyLedger:
         return self

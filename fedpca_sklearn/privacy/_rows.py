@@ -53,7 +53,6 @@ def row_norms(X: Any, center: np.ndarray | None, shape: np.ndarray | None = None
 def canonical(X: Any) -> sp.csr_array:
     """Copy of sparse rows in float64, each entry once."""
     X = sp.csr_array(X, dtype=np.float64, copy=True)
-    X.indices, X.indptr = X.indices.copy(), X.indptr.copy()
     X.sum_duplicates()
     np.clip(X.data, -_LARGEST, _LARGEST, out=X.data)
     return X
