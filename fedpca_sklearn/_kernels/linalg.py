@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dnrm2, dsymm, dsymv, dsyrk
+from scipy.linalg.blas import dnrm2, dsymv, dsyrk
 from scipy.linalg.lapack import dormqr, dpotrf, dsytrf, dsytrf_lwork, dtrtri
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
@@ -33,9 +33,6 @@ _FLOAT64 = np.dtype(np.float64)
 _FAR = 1e100
 # Rows of a triangle that are written over the other one at once.
 _ROWS_OF_MIRROR = 64
-# From a share of one in so many on all eigenvalues take no longer than bounds of some; and how many
-# times what is needed is looked for, so that more rows need no other look.
-_MANY, _AHEAD = 4, 4.0
 # Restarts of ARPACK at most, after which white noise of 2,000 columns has converged; and the last
 # eigenvalue as a share of the first, beside which rounding errors are small.
 _RESTARTS, _LEAST_SHARE = 10, 1e-10
@@ -83,15 +80,6 @@ def is_orthonormal(V: np.ndarray, tol: float) -> bool:
 def sign_vectors(k: int, dtype: np.dtype) -> np.ndarray:
     """Two random vectors of k signs, the same in every call."""
     signs = np.random.default_rng(k).choice([-1.0, 1.0], size=(2, k)).astype(dtype)
-    signs.flags.writeable = False
-    return signs
-
-
-@lru_cache(maxsize=16)
-def _random_signs(size: int, count: int) -> np.ndarray:
-    """Vectors of random signs as columns, the same in every call, of one byte each."""
-    rng = np.random.default_rng([size, count])
-    signs = rng.choice([-1.0, 1.0], size=(size, count)).astype(np.int8, order="F")
     signs.flags.writeable = False
     return signs
 
@@ -337,40 +325,6 @@ def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray
     if dpotrf(rest, lower=lower, overwrite_a=1)[1]:
         return None
     return lam[::-1], W[:, ::-1]
-
-
-def least_leading(
-    G: np.ndarray, count: int, least: float, near: np.ndarray | None = None
-) -> tuple[float, float]:
-    """Bounds of the first eigenvalues of a positive semi-definite lower triangle, at a small cost.
-
-    Returns a number that the last of the first ``count`` exceeds, 0 where none above ``least`` is
-    found, and one that the first does not exceed. By Cauchy's interlacing the eigenvalues within
-    any space of so many vectors are at most those of G; here of the products of G with random
-    vectors, or of ``near``, of shape (m, count), which were leading eigenvectors of fewer rows. Of
-    all eigenvalues, Cholesky's method tells whether they exceed a number.
-    """
-    m, whole = len(G), norm_of_scatter(G)
-    rounding = m * _EPS * whole
-    if not 1 / _FAR < whole < _FAR:
-        return 0.0, whole
-    if count == m:
-        C, number = np.array(G, order="F"), _AHEAD * least
-        C[np.diag_indices(m)] -= number
-        failed = dpotrf(C, lower=1, overwrite_a=1)[1]
-        return 0.0 if failed else number - rounding, whole
-    if near is None and _MANY * count > m:
-        lam = np.linalg.eigvalsh(G)
-        return float(lam[-count]) - rounding, float(lam[-1]) + rounding
-    lower = not G.flags.c_contiguous
-    half = np.asfortranarray(G if lower else G.T)
-    if near is None:
-        signs = _random_signs(m, count).astype(np.float64)
-        near = np.linalg.qr(dsymm(1.0, half, signs, lower=lower))[0]
-    Q = np.asfortranarray(near)
-    lam = np.linalg.eigvalsh(Q.T @ dsymm(1.0, half, Q, lower=lower))
-    rest = whole**2 - float(np.sum(lam[:-1].clip(0) ** 2))
-    return float(lam[0]) - rounding, math.sqrt(max(rest, float(lam[-1]) ** 2)) + rounding
 
 
 def n_above(G: np.ndarray, number: float) -> int:
