@@ -289,7 +289,7 @@ def check_needed(estimator: Any, name: str, wanted: str | None, why: str) -> Non
 def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
     """What a site does by kind of question, with secure sums or without."""
     how, name = site_work.dispatch(type(estimator)), type(estimator).__name__
-    ours = how is not site_work.dispatch(object) and how.__module__.startswith(__package__)
+    ours = how is not site_work.dispatch(object) and str(how.__module__).startswith(__package__)
     if ours and hasattr(estimator, "site_tasks"):
         raise TypeError(f"{name} has site_tasks and is asked as its base: site_work.register it.")
     if not ours and getattr(estimator, "mechanism", None) is not None:
