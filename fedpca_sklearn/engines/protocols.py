@@ -277,11 +277,12 @@ class SumsInProcess:
         for kind, task in tasks.items():
             if task.reads != MOMENTS:
                 raise ValueError(f"tasks must read 'moments', {kind!r} reads {task.reads!r}.")
-        self.tasks, self.dtype, self.columns = tasks, X.dtype, None
+        self.tasks, self.columns = tasks, None
         self.log = CommunicationLog() if log is None else log
         self._moments = {
             label: named(_moments_of, label, X[at], sample_weight, at) for label, at in shards
         }
+        self.dtype = np.result_type(*(own.dtype for own in self._moments.values()))
 
     def sum(self, kind: str, shapes: Shapes, *arguments: Any) -> dict[str, np.ndarray]:
         """Return the sums of what the clients answer, by name; as `Sites.sum`."""

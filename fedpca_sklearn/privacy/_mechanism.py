@@ -357,8 +357,7 @@ class Mechanism(Strategy):
         if costs.mean is not None:
             mu2 += self._sum_cost(costs.mean_std, n_features, n_shares)
         if not mu2 >= 0:  # NaN would spend nothing
-            name = type(self).__name__
-            raise ValueError(f"cost of the noise of {name} must be at least 0, got {mu2!r}.")
+            raise ValueError(f"{type(self).__name__}: noise must cost 0 or more, got {mu2!r}.")
         return mu2 + costs.searches
 
     def itemised(self, mu2: float) -> list[tuple[str | None, float]]:

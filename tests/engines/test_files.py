@@ -577,6 +577,15 @@ def test_a_masked_sum_beyond_its_bound_is_an_error(share, n_wrong):
         assert_allclose(found, want, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("given_", "found"), [("f4", "f4"), ("f8", "f8"), ("i8", "f8"), ("u1", "f8")]
+)
+def test_the_dtype_of_rows_in_one_process_is_a_float(given_, found):
+    rows = X.astype(given_)
+    sites = SumsInProcess({"total": TOTAL}, rows, None, [("east", slice(100))])
+    assert sites.dtype == FederatedPCA(2).fit(rows).components_.dtype == np.dtype(found)
+
+
 @pytest.mark.parametrize("shapes", [{"sum": (None,), "count": (None,)}, {"sum": (None, 1)}])
 def test_masked_numbers_tell_one_length(shapes):
     """In one process, where all shapes could be seen, it is the same."""

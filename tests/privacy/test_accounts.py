@@ -498,7 +498,7 @@ def test_who_draws_other_noise_says_what_it_costs():
 def test_a_cost_that_is_none_is_refused_before_anything_is_charged(ledger, wrong):
     kind = type("Other", (AnalyzeGauss,), {"_noise_cost": lambda self, *sizes: wrong})
     pca = FederatedPCA(1, mechanism=kind(1.0, 1e-5, 1.0, mean="fixed", ledger=ledger))
-    with pytest.raises(ValueError, match=f"noise of Other must be at least 0, got {wrong}"):
+    with pytest.raises(ValueError, match=f"Other: noise must cost 0 or more, got {wrong}"):
         pca.fit(rows())
     assert not Path(ledger.path).exists() or not lines_of(ledger)
 
