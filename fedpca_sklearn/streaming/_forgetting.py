@@ -69,7 +69,7 @@ def check_half_life(estimator: Any, *others: str) -> None:
     """
     half_life = estimator.half_life
     parameters = inspect.signature(type(estimator)).parameters
-    for name in others:
+    for name in filter(parameters.__contains__, others):  # a tracker of one's own may lack them
         value, plain = getattr(estimator, name), parameters[name].default
         if value != plain:
             raise ValueError(

@@ -23,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from tracker_helpers import fed, planted
 
 from fedpca_sklearn import PAST, StreamingPCA, Subspace
+from fedpca_sklearn.base import Tracker
 
 START = np.datetime64("2026-03-01T12:00:00", "s")
 RNG = np.random.default_rng(0)
@@ -73,6 +74,30 @@ def test_a_number_of_rows_is_the_factor_to_the_last_bit(model):
     for name in ("components_", "mean_", "explained_variance_", "noise_variance_"):
         assert_array_equal(getattr(by_rows, name), getattr(by_factor, name))
     assert sine(by_rows.components_, clone(model).fit(X).components_) > 1e-6
+
+
+class Axes(Tracker):
+    """A tracker of one's own that stays at the first axes, and has a half-life alone."""
+
+    def __init__(self, n_components=2, center=True, half_life=None):
+        self.n_components, self.center, self.half_life = n_components, center, half_life
+
+    def _begin(self, d, rng):
+        return np.eye(self.n_components, d)
+
+    def _updated(self, state, Z):
+        return state
+
+    def _basis(self, state):
+        return state
+
+
+def test_a_half_life_needs_no_other_parameter():
+    weight = 0.5 ** (np.arange(len(X))[::-1] / 45.0)
+    fitted, mean = Axes(half_life=45.0).fit(X), weight @ X / weight.sum()
+    assert_allclose(fitted.mean_, mean, rtol=1e-12)
+    scatter = (X - mean)[:, :2].T * weight @ (X - mean)[:, :2]
+    assert_allclose(fitted.singular_values_**2, np.linalg.eigvalsh(scatter)[::-1], rtol=1e-10)
 
 
 # ------------------------------------------------------------------------------ in time
