@@ -201,8 +201,6 @@ class Certainty(NamedTuple):
         At least the last of the first ``n_known`` eigenvalues, by the last look at them. More rows
         make none smaller.
     n_known : int
-    pairs : tuple of ndarray, shapes (r, d) and (r,), or None
-        Directions and singular values of that look, by which the next precision is chosen.
     """
 
     n_certain: int = 0
@@ -210,7 +208,6 @@ class Certainty(NamedTuple):
     least: float = 0.0
     known: float = 0.0
     n_known: int = 0
-    pairs: tuple[np.ndarray, np.ndarray] | None = None
 
     def times(self, weight: float) -> Certainty:
         """The same of rows with another weight."""
@@ -334,29 +331,15 @@ class ScatterMatrix(Moments):
             if n_above(G, number) >= count:
                 self.certainty = self.certainty._replace(known=number, n_known=count)
                 return True
-            smallest = min(largest, norm / 2 * (norm / G.trace()))  # that it may be
-            if (
-                n_above(G, before.with_products(smallest, lost, precision, self.dtype).least)
-                < count
-            ):
+            most = min(largest, norm / 2 * (norm / G.trace()))  # at most the largest
+            known = before.with_products(most, lost, precision, self.dtype)
+            if n_above(G, known.least) < count:
                 return False
         lam = self._pairs[0]
         before = before._replace(known=float(lam[count - 1]), n_known=count)
         largest = min(largest, float(lam[0]))
         self.certainty = before.with_products(largest, lost, precision, self.dtype)
         return self.is_certain
-
-    def known_with_pairs(self) -> Certainty:
-        """What is certain, with the pairs by which the next rows' precision is chosen.
-
-        Those of an earlier look, or of one now.
-        """
-        count = min(self.certainty.n_known, len(self._columns))
-        if self.certainty.pairs is not None or not count:
-            return self.certainty
-        lam, W = self._pairs
-        pairs = self._wide(W[:, :count].T), np.sqrt(lam[:count].clip(0))
-        return self.certainty._replace(pairs=pairs)
 
     @property
     def is_certain(self) -> bool:

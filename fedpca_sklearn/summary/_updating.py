@@ -205,16 +205,12 @@ def _with_scatter_matrix(
     kind = _block_kind(Y, d, svd_solver)
     if not _are_many(subspace, Y):
         return None
-    s = np.zeros(0)
-    if isinstance(past, ScatterMatrix):
-        of_float64 = past.dtype == _FLOAT64  # of which all precisions are as good
-        before = past.certainty if of_float64 else past.known_with_pairs()
-        s = s if before.pairs is None else before.pairs[1]
+    single, count = subspace._dtype != _FLOAT64 and kind is not SparseBlock, min(n_certain, d)
+    if isinstance(past, ScatterMatrix):  # more rows need the precision of those before
+        before, single, count = past.certainty, single and past.precision != _FLOAT64, 0
     elif subspace.n_samples:  # the trace is at least the largest eigenvalue
         before = before.with_products(subspace.scatter, 0.0, _FLOAT64, subspace._dtype)
-    chosen = [_FLOAT64]
-    if kind is not SparseBlock and subspace._dtype != _FLOAT64:
-        chosen = precisions(Y, subspace._dtype, min(n_certain, d), s)
+    chosen = precisions(Y, subspace._dtype, count, np.zeros(0)) if single else [_FLOAT64]
     for precision in chosen:
         found = _summed(subspace, Y, w, kind, precision)
         if found is None and precision == _FLOAT64:
