@@ -248,4 +248,4 @@ def subspace_error_bound(estimator: Any) -> float:
 def explained_variance_interval(estimator: Any) -> np.ndarray:
     """Two variances for each component, between which that of all rows at once is."""
     subspace, certificate = _with_certificate(estimator)
-    return shown_like(estimator, certificate.eigenvalues / (subspace.degrees_of_freedom or 1.0))
+    return shown_like(estimator, certificate.eigenvalues / subspace.degrees_of_freedom)

@@ -377,7 +377,7 @@ class SubspaceTransformer(
         columns = subspace.column_scatter
         if columns is None or not noise > 0 or V.shape[1] <= SMALL_DIMENSION:
             return beyond, noise
-        variances = columns / (subspace.degrees_of_freedom or 1.0)
+        variances = columns / subspace.degrees_of_freedom
         rest = variances - beyond @ np.square(V, dtype=float)
         rest[rest <= RANK_EPS * np.finfo(V.dtype).eps * variances] = 0.0
         return beyond, rest

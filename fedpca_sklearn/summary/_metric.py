@@ -173,7 +173,7 @@ def units_for(
         units[some] = deviation[some] / (_PROMINENT * np.sqrt(there.sum()))
     most = _LARGEST_EXPONENT[dtype]
     exponents = np.frexp(np.where(there & (units > 0), units, 1.0))[1].clip(-most, most)
-    return np.ldexp(1.0, exponents) if np.ptp(exponents[there]) else None
+    return np.ldexp(1.0, exponents)
 
 
 def _deviations(summary: Subspace, rows: Any, weight: np.ndarray | None) -> np.ndarray:
