@@ -59,9 +59,9 @@ def in_hours(half_life, times):
 # ------------------------------------------------------------------------------ in rows
 
 
-@pytest.mark.parametrize("h", [0.5, 20, 300.0])
-def test_rows_fade_by_the_factor_of_the_half_life(h):
-    model = fed(StreamingPCA(3, half_life=h), X, (1, 1, 88, 110))
+@pytest.mark.parametrize(("h", "size"), [(0.5, "auto"), (20, "auto"), (300.0, 60)])
+def test_rows_fade_by_the_factor_of_the_half_life(h, size):
+    model = fed(StreamingPCA(3, half_life=h, block_size=size), X, (1, 1, 88, 110))
     assert_pca_of_weighted(model, X, 0.5 ** (np.arange(len(X))[::-1] / h))
     assert_array_equal(StreamingPCA(3, half_life=h).fit(X).n_samples_, 200)
 
@@ -146,7 +146,7 @@ def test_the_moments_are_those_of_explicit_weights_and_the_cuts_change_no_bit(mo
 
 @each("StreamingPCA(3)", *TIMED)
 @pytest.mark.parametrize("n_rows", [1, 100])
-@pytest.mark.parametrize("units", [("ns", "s"), ("s", "ns"), ("D", "M")])
+@pytest.mark.parametrize("units", [("ns", "s"), ("s", "ns"), ("D", "M"), ("M", "M")])
 def test_times_of_any_units_are_compared_where_the_finer_one_ends(model, n_rows, units):
     """Nanoseconds end in 2262; an open end is often written as the year 9999."""
     first, later = units
