@@ -51,12 +51,10 @@ class ArrayNamespace:
         return bool(self.like.device == other.like.device)
 
     def array(self, values: np.ndarray) -> Any:
-        """Numbers of numpy as an array here, not copied where the two can share memory."""
-        if not values.flags.writeable or any(stride < 0 for stride in values.strides):
-            values = values.copy()
+        """Numbers of numpy as an array here, with memory of its own."""
         if values.dtype == np.float64 and self.widest == self.xp.float32:
             values = values.astype(np.float32)
-        return self.xp.asarray(values, device=self.like.device)
+        return self.xp.asarray(values.copy(), device=self.like.device)
 
     @computed_once
     def xp(self) -> Any:

@@ -268,7 +268,7 @@ class Session:
     def __init__(self, sites: Any, keys: dict[str, tuple]):
         self.sites, self.bits = sites, sites.secure.bits
         while True:
-            if not keys or set(keys) != set(sites.names.values()):
+            if set(keys) != set(sites.names.values()):
                 keys = sites.ask(KEYS, _keys_in)
             self.names, n = list(keys), len(keys)
             check_room(n, self.bits)

@@ -222,7 +222,7 @@ class DriftTest:
         """Flagged rows of a window up to which there is no alarm."""
         times = (_WINDOWS + self.spread) / (_WINDOWS + self.n_windows)
         times = min(times, _TOGETHER * self.window)
-        if times > 1 and self.window > 1:
+        if times > 1:
             m = min(m, max((self.window - times) / (times - 1), 0.0))
         alpha, beta = contamination * (m + 1), (1 - contamination) * (m + 1)
         return int(_most_of(self.level, self.window, alpha, beta))
@@ -452,7 +452,7 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
     weight = extra.get("sample_weight", np.ones(n))
     for first in range(min(step, int(np.ceil(100 * enough * step / n)))):
         out = runs % step == first
-        parts = extra and {name: value[~out] for name, value in extra.items()}
+        parts = {name: value[~out] for name, value in extra.items()}
         try:
             fitted, m = _fitted(monitor, "fit", X[~out], None, parts)
             model = model_of(monitor, fitted, m)

@@ -83,9 +83,9 @@ def _root(log: Callable[[float], float], target: float, low: float, high: float)
     )
 
 
-# r^2 of the proof below, in squared steps of the grid, and the least variance that it holds for.
+# r^2 of the proof below, in squared steps of the grid. It holds for variances of 8 r^2 or more, far
+# below the least one of a grid.
 _SLACK = 16
-_LEAST_VARIANCE = 8 * _SLACK
 # Integers of at most so many steps are exact in float64, with room for the noise.
 _EXACT = 2.0**52
 # Words of random bits that are drawn at a time.
@@ -307,7 +307,6 @@ class DiscreteGaussian:
 
 def _samples(variance: int, size: int, rng: np.random.Generator) -> Iterator[int]:
     """Independent integers z with P(z) proportional to exp(-z^2 / (2 variance)), exactly."""
-    assert variance >= _LEAST_VARIANCE / 2
     bits = _Bits(rng)
     t = math.isqrt(variance) + 1
     denominator = 2 * variance * t**2

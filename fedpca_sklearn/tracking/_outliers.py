@@ -154,17 +154,15 @@ def recover(
             lower = np.einsum("ij,ij->i", p, Y) - xi[:, 0] * np.linalg.norm(p, axis=1)
             best = fits.nearest(S, Y, xi)
             upper = np.abs(best).sum(axis=1)
-            open_rows = gaps[active] > tol  # a row that is finished stays as it is
-            sparse[active[open_rows]] = best[open_rows]
+            sparse[active] = best
             # a row of zeros is within xi but for rounding, and nothing is sparser
             share = np.divide(lower, upper, out=np.ones_like(upper), where=upper > 0)
-            gaps[active[open_rows]] = np.maximum(1.0 - share, 0.0)[open_rows]
+            gaps[active] = np.maximum(1.0 - share, 0.0)
             more = gaps[active] > tol
             if not more.any():
                 break
-            if more.mean() < 0.8:
-                fits, active, Y, xi = fits.of_rows(more), active[more], Y[more], xi[more]
-                step, U, S, feasible = step[more], U[more], S[more], feasible[more]
+            fits, active, Y, xi = fits.of_rows(more), active[more], Y[more], xi[more]
+            step, U, S, feasible = step[more], U[more], S[more], feasible[more]
         feasible -= S
         feasible *= _RELAXATION
         U += feasible

@@ -78,7 +78,7 @@ def warn_of_support(
 ) -> None:
     """Warn of a batch whose support is empty or almost full, though it should not be."""
     seen = ~np.isnan(Z)
-    if len(Z) < _ROWS or not len(V) or not seen.any():
+    if len(Z) < _ROWS or not seen.any():
         return
     share = mask.sum() / seen.sum()
     if threshold == "auto":

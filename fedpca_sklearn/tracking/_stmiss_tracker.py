@@ -415,7 +415,7 @@ class STMissTracker(BlockTransformer):
             summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
         d = len(state.mean)
         k = self._rank(d)
-        if not state.whole and state.noise > 0:  # what is filled in has no noise of its own
+        if not state.whole:  # what is filled in has no noise of its own
             within = float(np.square(summary.singular_values[:k]).sum())
             noise = (d - k) * state.noise * summary.n_samples
             summary = summary._replace(scatter=max(summary.scatter, within + noise))

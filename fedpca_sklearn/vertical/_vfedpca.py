@@ -448,7 +448,7 @@ def _average(
     if method.weighting != "projection":
         return unit(average)
     rooted = np.sqrt(weights)[:, None] * turned
-    u = unit(_leading_left(rooted) @ rooted)
+    u = unit(leading(rooted @ rooted.T) @ rooted)
     return -u if u @ average < 0 else u
 
 
@@ -470,15 +470,7 @@ def common_signs(weights: np.ndarray, vectors: np.ndarray, heard: np.ndarray) ->
     clients that have heard of each other: of all signs about those that make the sum longest.
     """
     weighted = weights[:, None] * vectors
-    if heard.all():
-        return np.where(_leading_left(weighted) < 0, -1.0, 1.0)
     return np.where(leading(np.where(heard, weighted @ weighted.T, 0.0)) < 0, -1.0, 1.0)
-
-
-def _leading_left(rows: np.ndarray) -> np.ndarray:
-    """Direction of the leading left singular vector of rows, by the smaller Gram matrix."""
-    p, n = rows.shape
-    return leading(rows @ rows.T) if p <= n else rows @ leading(rows.T @ rows)
 
 
 def leading(G: np.ndarray) -> np.ndarray:
