@@ -66,7 +66,7 @@ def public_class(name: str, known: Iterable[type] = ()) -> Any:
             return kind
     for room in _ROOMS:
         found = getattr(room, name, None) if name in room.__all__ else None
-        if inspect.isclass(found) and (hasattr(found, "get_params") or found in _VALUES):
+        if hasattr(found, "get_params") or found in _VALUES:
             return found
     return None
 
@@ -139,8 +139,12 @@ def stated(estimator: Any) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "estimator": type(estimator).__name__, "parameters": texts}
 
 
-def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None:
+def check_same_estimator(
+    message: Message, estimator: Any, of_site: Mapping[str, Any], secure: bool
+) -> None:
     """Raise unless a question is for the estimator of the site, as far as its tasks read it.
+
+    ``of_site`` is what is `stated` of that estimator.
 
     Raises
     ------
@@ -155,11 +159,11 @@ def check_same_estimator(message: Message, estimator: Any, secure: bool) -> None
             f"the question is of {got} of the protocol, the site speaks version {PROTOCOL}: the "
             "releases of fedpca_sklearn differ"
         )
-    name, asked = type(estimator).__name__, config.get("estimator")
+    name, asked = of_site["estimator"], config.get("estimator")
     if asked != name:
         raise RefusedError(f"the estimator must be {name}, got {_shortened(asked)}")
-    own, theirs = parameters_of(estimator), _read(config.get("parameters"))
-    of_server = _of_the_server(estimator, secure)
+    own, theirs = _read(of_site["parameters"]), _read(config.get("parameters"))
+    of_server = _of_the_server(estimator, own, secure)
     names = own.keys() | theirs.keys()
     differ = {name for name in names - of_server if own.get(name) != theirs.get(name)}
     whole = differ | of_server  # not named where what it is a part of is
@@ -197,13 +201,13 @@ def parameters_of(estimator: Any) -> dict[str, str]:
     return found
 
 
-def _of_the_server(estimator: Any, secure: bool) -> set[str]:
+def _of_the_server(estimator: Any, own: Iterable[str], secure: bool) -> set[str]:
     """Names of parameters that the tasks of a site do not read."""
     found = set[str]().union(
         *(names for kind, names in _OF_THE_SERVER.items() if isinstance(estimator, kind))
     )
     if isinstance(getattr(estimator, "missing", None), federated.AvailablePairs):
-        return set(parameters_of(estimator)) - {"missing"}
+        return {*own} - {"missing"}
     if isinstance(estimator, federated.DistributedPCA) and not secure:
         found |= {"partial_out", "scale"}
     if isinstance(estimator, federated.OnlineDistributedPCA) and secure:

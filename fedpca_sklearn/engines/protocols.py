@@ -117,9 +117,7 @@ class SiteApp:
         """Arrays of an answer, and what else is told."""
         estimator, policy, kind, context = self._estimator, self._policy, message.kind, who.context
         policy.check_estimator(estimator)
-        if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
-            secure = self._sums is not None and (kind in self._tasks or kind in self._steps)
-            check_same_estimator(message, estimator, secure)
+        check_same_estimator(message, estimator, self._stated, self._sums is not None)
         found, sealed = dict[str, Any](), dict[str, Any]()
         if kind in self._steps:
             sealed = self._steps[kind](message, context)
