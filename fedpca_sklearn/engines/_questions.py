@@ -219,7 +219,7 @@ def count_question(
     if run.get("id") != str(context.run_id):  # a series of runs shares one state
         run = {"id": str(context.run_id)}
     task, last, first = tasks[kind], run.get("number"), next(iter(tasks))
-    if batch is not None and task.begins and (last is None or batch == last + 1):
+    if batch is not None and (task.begins or kind == first) and last in (None, batch - 1):
         run = {name: kept for name, kept in run.items() if not name.startswith("given batch ")}
         run |= {"number": batch, "batch": 0}  # a run starts with any batch
     elif batch not in (None, last):

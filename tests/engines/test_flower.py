@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engines.site_helpers import (
+    MEAN,
     PARTS,
     ROWS,
     SECURE,
@@ -25,6 +26,7 @@ from engines.site_helpers import (
     table,
 )
 from flwr.app import Context, Error, RecordDict
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
@@ -35,12 +37,15 @@ from fedpca_sklearn import (
     StreamingPCA,
     subspace_distance,
 )
+from fedpca_sklearn.base import ClientsTransformer
 from fedpca_sklearn.engines.flower import (
     SecureAggregation,
     SitePolicy,
     SiteRows,
+    Task,
     client_app,
     fit_sites,
+    partial_fit_estimator,
     partial_fit_sites,
     server_app,
     site_work,
@@ -288,6 +293,49 @@ def test_a_site_names_itself_by_a_function_or_by_its_node():
     assert fit_sites(grid, made(KINDS[0]), wait=0).clients_ == ["mine 1", "node 2"]
 
 
+class Totals(ClientsTransformer):
+    """A protocol of one's own, about one batch after the other."""
+
+    def __init__(self, n_components=1):
+        self.n_components = n_components
+
+    _step = None
+
+    def site_tasks(self):
+        def total(site, own):
+            return {"sum": own.total, "count": [own.n_samples]}
+
+        return {"total": Task(total, reads="moments", batches=True)}
+
+
+@partial_fit_estimator.register
+def _(estimator: Totals, sites, batch):
+    def read(answer):
+        return np.append(answer.array("sum", (None,)), answer.array("count", (1,)))
+
+    found = sites.ask_batch("total", read, batch)
+    if not found:
+        return None
+    estimator.total_ = getattr(estimator, "total_", 0.0) + sum(found.values())
+    estimator.mean_ = estimator.total_[:-1] / estimator.total_[-1]
+    estimator.clients_ = sorted(found)
+    return estimator
+
+
+def test_a_protocol_of_ones_own_takes_batches_in_turn():
+    halves = {site: [rows[:30], rows[30:]] for site, rows in PARTS.items()}
+    assert_allclose(fit(Totals(), halves).mean_, MEAN, rtol=1e-12)
+    grid, totals = grid_of(Totals(), halves), Totals()
+    for number in (0, 0, 2, 1):  # a batch may begin again
+        if number == 2:
+            with pytest.raises(RuntimeError, match="batch 2 is out of turn, the last one was 0"):
+                partial_fit_sites(grid, totals, batch=number, wait=0)
+        else:
+            of_batch = partial_fit_sites(grid, Totals(), batch=number, wait=0)
+            want = sum(of_site[number].sum(axis=0) for of_site in halves.values())
+            assert_allclose(of_batch.total_[:-1], want, rtol=1e-12)
+
+
 class Flipped(FederatedPCA):
     """A subclass with a parameter of its own, and other coordinates."""
 
@@ -326,7 +374,7 @@ def test_a_subclass_is_fitted_as_what_it_is(mode, secure, tmp_path):
     assert type(fitted) is type(estimator)
     assert fitted.sign == -3.0
     Z = (ROWS - fitted.mean_) @ fitted.components_.T
-    np.testing.assert_allclose(fitted.transform(ROWS), -3 * Z, rtol=1e-8, atol=1e-8)
+    assert_allclose(fitted.transform(ROWS), -3 * Z, rtol=1e-8, atol=1e-8)
 
 
 # -------------------------------------------------------------------- a deployment
