@@ -241,7 +241,6 @@ class SiteRounds(shared.Rounds):
         with np.errstate(over="ignore", invalid="ignore"):
             within = (
                 0 < size <= (1 + _ROUNDED) * (n * k + squares / SMALLEST / 4) / SMALLEST
-                and np.abs(inner - inner.T).max() <= _ROUNDED * size
                 and np.linalg.eigvalsh((inner + inner.T) / 2)[0] >= -_ROUNDED * size
                 and left @ left <= (1 + _ROUNDED) * size * squares / SMALLEST
             )

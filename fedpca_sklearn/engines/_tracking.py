@@ -322,8 +322,8 @@ class BatchRounds(Rounds):
         """See `Rounds.asked`; what is sent are models, and fields."""
         kind, d = self.kinds.get(query.kind, query.kind), self.batch.shape[1]
         shapes = _shapes_of(kind, d, query)
-        if isinstance(query, TimesScatter) and kind == "low_rank":
-            return kind, shapes, (query.V, *self.models)
+        if kind == "low_rank":
+            return kind, shapes, (*query.arguments[:1], *self.models)
         return kind, shapes, (*self.models, *query.arguments[:2])  # a basis and a mean
 
     def check(self, query: Query, answer: Answer, *parts: np.ndarray) -> None:

@@ -296,9 +296,7 @@ class MonitorModel:
         known = int(np.sum(values > _RESOLVED * total))
         more = max(k, min(known, _MOST_DIRECTIONS, int(n / _ROWS_A_DIRECTION)))
         within = Directions.of(components[:k], spectrum, n, total, np.finfo(float).eps)
-        basis = components[:k]
-        if more > k:
-            basis = np.concatenate([basis, subspace.components[k:more]])
+        basis = np.concatenate([components[:k], subspace.components[k:more]])
         whole = Directions.of(basis, spectrum, n, total, _RESOLVED)
         size = eps * (mean if scale is None else mean / scale)
         with np.errstate(over="ignore"):

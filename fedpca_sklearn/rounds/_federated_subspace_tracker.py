@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, replace
@@ -19,7 +18,6 @@ from .._base.fitted import computed, with_callbacks
 from .._base.sources import is_stream
 from .._dask import refuse_dask
 from .._kernels import linalg
-from .._kernels.too_large import check_squares
 from .._validation.checks import AT_LEAST_ONE, InstanceOf, allowed, with_parameters
 from ..communication import Channel, CommunicationLog, Federation
 from ..communication._channel import check_channel
@@ -240,10 +238,6 @@ class FederatedSubspaceTracker(STMissTracker):
         return Federation(self.n_jobs, self.channel, rng, self.communication_)
 
     def _next_state(self, state: State, Y: np.ndarray) -> State:
-        if isinstance(Y, np.ndarray):  # else each site looks at its own rows
-            shards = [(label, Y[at]) for label, at in shards_of(state.owners[: len(Y)])]
-            checked = Federation(self.n_jobs).map(lambda label, rows: check_squares(rows), shards)
-            deque(checked, maxlen=0)
         return self._taken(*self._cleaned(state, Y))
 
     def _first(self, state: State, Y: np.ndarray) -> State:

@@ -65,7 +65,7 @@ factor | DistributedPCA(3) | ROWS | None | "factor",
 factors | DistributedPCA(2) | THIRDS | None | None
 summaries | FederatedPCA(2) | THIRDS | None | None
 keyed | DistributedPCA(3) | OWN | None | None
-few scaled | FederatedScaler() | ALONE | None | None
+few scaled | FederatedScaler() | UNWEIGHED | None | None
 light | DistributedPCA(3) | SiteRows(ROWS[:40], np.r_[np.ones(9), np.zeros(31)]) | None | None
 lighter | DistributedPCA(3) | SiteRows(ROWS[:40], np.full(40, 1e-3)) | None | None
 hetero | FederatedHeteroscedasticPCA(3, n_rounds=3, random_state=0) | ROWS | moments |\
