@@ -346,7 +346,7 @@ TEXT = {
     "column 'b' must hold numbers, got | in row 3 (line 4;": [
         b"a;b\n1,5;2\n;3\n1;1 234,5\n",
         *(
-            f"a;b\n1,5;2\n;3\n1;{cell}\n".encode()
+            f"a;b\n1;2\n2;3\n1;{cell}\n".encode()
             for cell in ("1.5", "1.234,5", "1,5,2", "1\u00a01,5", "1_0,5", "\u0661,5", "x")
         ),
         *("--decimal", ",", "--drop-missing", "--min-rows", "2"),

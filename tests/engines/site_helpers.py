@@ -301,7 +301,7 @@ def sites_of(kind):
         X = 3 + 0 * X if "all" in kind else np.c_[X, 0 * X[:, :3] + [7.0, 0.0, 1e8]]
     parts = {site: X[site == LABELS] for site in PARTS}
     if "weights" in kind:
-        weight = np.full(200, 0.06) if kind == "part weights" else weight
+        weight = np.full(200, 0.06) if "part" in kind else weight
         return {s: SiteRows(part, weight[s == LABELS]) for s, part in parts.items()}
     if "sparse" in kind:
         return {site: sp.csr_array(part) for site, part in parts.items()}

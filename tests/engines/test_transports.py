@@ -91,7 +91,7 @@ MORE = table(f"""
 FederatedPCA(0.8) | rows | secure | 1e-6
 FederatedPCA(3) | far | plain | 1e-9
 FederatedPCA(3) | far | secure | 1e-6
-DistributedPCA(3) | far | plain | 1e-9
+DistributedPCA(3) | far part weights | plain | 1e-9
 FederatedPowerPCA(3, random_state=0) | far | plain | 1e-9
 FederatedPowerPCA(3, random_state=0) | far | secure | 1e-6
 FederatedPCA(5) | mixed | secure | 2e-6
