@@ -411,8 +411,6 @@ class STMissTracker(BlockTransformer):
     def _show_subspace(self, state: State, n_rows: int, dtype: np.dtype) -> None:
         """Set the fitted attributes that tell nothing of single rows."""
         summary = state.summary
-        if not summary.n_samples:
-            summary = summary._replace(n_samples=float(n_rows))  # nothing observed yet
         d = len(state.mean)
         k = self._rank(d)
         if not state.whole:  # what is filled in has no noise of its own

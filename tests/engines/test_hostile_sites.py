@@ -593,7 +593,7 @@ def test_shares_of_the_key_of_a_lost_site_that_are_garbled_are_seen():
 
 
 @pytest.mark.parametrize(
-    "change", [lambda s: [b""] * 3, lambda s: [b"\x09\0\0\0" + text[4:] for text in s]]
+    "change", [lambda s: [b""] * 3, lambda s: [*"xyz"], lambda s: [b"\t\0\0\0" + t[4:] for t in s]]
 )
 def test_a_site_that_withholds_or_miscounts_shares_changes_nothing(change):
     spoil = spoiling(sending(shares=change), "east", "secure_unmask")
