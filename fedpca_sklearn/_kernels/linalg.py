@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dnrm2, dsymv
+from scipy.linalg.blas import dnrm2, dsymv, dsyrk
 from scipy.linalg.lapack import dormqr, dpotrf, dsytrf, dsytrf_lwork, dtrtri
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
@@ -306,7 +306,8 @@ def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray
 
     None where it does not converge soon, or where they are not certain to be the first ones. An
     eigenvalue may be missed that is equal to another one, or whose vector is hidden from the first
-    vector of the Krylov space. So as many of them must be above the last as of the matrix.
+    vector of the Krylov space. Cholesky's method tells whether what the pairs leave of the matrix
+    has an eigenvalue above the last of them.
     """
     m, lower = len(G), not G.flags.c_contiguous
     half = np.asfortranarray(G if lower else G.T)
@@ -319,8 +320,9 @@ def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray
         return None
     if not lam[0] > _LEAST_SHARE * lam[-1]:
         return None
-    above_last = lam[0] + m * _EPS * lam[-1]
-    if n_above(G, above_last) != np.sum(lam > above_last):
+    rest = dsyrk(1.0, W * np.sqrt(lam), beta=-1.0, c=half, lower=lower)
+    rest[np.diag_indices(m)] += lam[0]
+    if dpotrf(rest, lower=lower, overwrite_a=1)[1]:
         return None
     return lam[::-1], W[:, ::-1]
 

@@ -207,7 +207,7 @@ def _products_of(
     step = min(n, rows_of_scatter(d, dtype.itemsize, alone))
     space = None if as_it_is else np.empty((step, d), dtype)
     G, sums = np.zeros((d, d), order="F"), np.zeros(d)
-    product = np.empty((d, d), dtype)
+    product = G if alone else np.empty((d, d), dtype)
     shift, offset = shift.astype(kind, copy=False), offset.astype(kind, copy=False)
     ones, unit = np.ones((step, 1), dtype), 1.0
     if root_w is not None:  # in which sums of tiny weights do not underflow
