@@ -391,7 +391,7 @@ class Subspace(InFiles):
                 scatter = max(energy, float(singular_values[0] ** 2 / ratio[0]))
         order = np.argsort(-singular_values, kind="stable")  # TruncatedSVD's may be out of order
         return cls(
-            components[order],
+            components[order] if len(order) == len(components) else components,  # an error
             singular_values[order],
             np.zeros(components.shape[1]) if mean is None else mean,
             n_samples,

@@ -404,6 +404,9 @@ def test_truncated_svd_needs_the_count_and_is_about_the_origin():
     assert_summarises(subspace, X, center=False, n_components=4)
     least = Subspace.from_estimator(svd, n_samples=120)
     assert_allclose(least.scatter, np.sum(oracle(X, center=False)[3][:4] ** 2))
+    svd.singular_values_ = svd.singular_values_[:-1]
+    with pytest.raises(ValueError, match="singular_values must have shape"):
+        Subspace.from_estimator(svd, n_samples=120)
 
 
 # -------------------------------------------------------------------------- models of all columns
