@@ -61,7 +61,7 @@ def along_left_vectors(
 
 def principal_turn(inner: np.ndarray) -> np.ndarray | None:
     """Turn of directions with these inner products to orthonormal principal ones, if any."""
-    values, Y = np.linalg.eigh(inner)
+    values, Y = np.linalg.eigh(np.asarray_chkfinite(inner))  # a method of one's own may fail
     keep = values > GRAM_ROUNDING * max(values.max(initial=0.0), np.finfo(float).tiny)
     return Y[:, keep][:, ::-1] / np.sqrt(values[keep][::-1]) if keep.any() else None
 
@@ -264,7 +264,7 @@ class VerticalFederatedPCA(CallbackSupportMixin, SubspaceTransformer):
     ) -> None:
         """Set the fitted attributes."""
         self.n_iter_, self.disagreement_ = agreed.n_iter, agreed.disagreement
-        self._set_fitted(found, len(agreed.vectors[0]), n_rows)
+        self._set_fitted(found, min(len(agreed.vectors[0]), self.n_components), n_rows)
         self.feature_groups_ = groups
         self.client_components_ = [self.components_[:, columns] for columns in groups]
 

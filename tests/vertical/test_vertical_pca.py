@@ -238,6 +238,26 @@ def test_a_method_of_ones_own():
     assert sine(model.set_params(method__label=0).fit(X).components_, chosen.components_) > 1e-4
 
 
+@pytest.mark.parametrize("what", ["more", "nan"])
+def test_vectors_of_ones_own_that_are_more_or_none(what):
+    """Of more vectors than are wanted the best directions are kept, NaN is an error."""
+
+    class Given(VerticalMethod):
+        def left_vectors(self, federation, clients, rank, rounds=range):
+            U = np.linalg.svd(np.concatenate([c.rows for c in clients]), full_matrices=False)[2]
+            return LeftVectors([np.nan * U[:rank] if what == "nan" else U[: rank + 3]] * 3, 1)
+
+    X = alike()
+    model = vertical(2, feature_groups=3).set_params(method=Given())
+    if what == "nan":
+        with pytest.raises(ValueError, match="must not contain infs or NaNs"):
+            model.fit(X)
+    else:
+        exact = PCA(2, svd_solver="full").fit(X)
+        assert model.fit(X).components_.shape == exact.components_.shape
+        assert sine(model.components_, exact.components_) < 1e-9
+
+
 def power_over(channel):
     return {"method": "power", "channel": channel, "n_rounds": 3}
 
