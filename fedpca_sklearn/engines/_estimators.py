@@ -301,7 +301,7 @@ def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
             raise _unsummed(estimator)
     tasks = site_work(estimator) if secure is None else site_work(estimator, secure)
     _refuse_simulated(estimator)
-    openly = {"bounds", "batch", "columns_bound"} & tasks.keys()  # which announce bounds
+    openly = ours and {"bounds", "batch", "columns_bound"} & tasks.keys()  # which announce bounds
     return tasks if secure is None or openly else {"bounds": OF_BOUNDS, **tasks}
 
 

@@ -548,10 +548,10 @@ class Roots(ClientsTransformer):
         def bound(n, mean, scatter):
             return {"roots": self.share * np.sqrt(mean)}
 
-        return {"roots": Task(work, reads="moments", bound=bound)}
+        return {"batch": Task(work, reads="moments", bound=bound)}  # a kind of others, too
 
     def fit_over(self, sites):
-        self.mean_ = sites.sum("roots", {"roots": (None,)})["roots"]
+        self.mean_ = sites.sum("batch", {"roots": (None,)})["roots"]
 
 
 @pytest.mark.parametrize(
