@@ -78,7 +78,7 @@ def is_stream(X: Any) -> bool:
 
 def _begins_with_a_batch(X: Any) -> bool:
     """Whether the first item of a list, or of what can be read like one, is an array of rows."""
-    if isinstance(X, Mapping) or not len(X):
+    if isinstance(X, Mapping):
         return False
     try:
         return len(getattr(_without_targets(X[0]), "shape", ())) == 2

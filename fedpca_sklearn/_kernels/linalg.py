@@ -263,42 +263,31 @@ def eigh_top(
         unit = 2.0 ** max(min(-math.frexp(largest)[1], 1000), -1000)
         lam, W = eigh_top(G * unit, max_rank, True, few)
         return lam / unit, W
-    options = {"overwrite_a": overwrite, "check_finite": False}
     if few or few_of_all(max_rank, m):
         by_lanczos = very_few_of_all(max_rank, m) and G.dtype == np.float64
         found = _pairs_by_lanczos(G, max_rank) if by_lanczos else None
-        found = found or _few_pairs(G, max_rank, options)
+        found = found or _few_pairs(G, max_rank)
         if found is not None:
             return found
     if overwrite and m > COLUMNS_OF_THREADS:  # in place: numpy takes two matrices more
-        lam, W = scipy.linalg.eigh(G, driver="evd", **options)
+        lam, W = scipy.linalg.eigh(G, driver="evd", overwrite_a=True, check_finite=False)
     else:  # numpy releases the interpreter's lock
         lam, W = np.linalg.eigh(G)
     return lam[::-1], W[:, ::-1]
 
 
-def _few_pairs(
-    G: np.ndarray, count: int, options: dict[str, bool]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The first few eigenpairs in decreasing order; None, and G as it was, where LAPACK has none.
+def _few_pairs(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The first few eigenpairs in decreasing order, from a copy of G; None where LAPACK has none.
 
     Its bisection (dstebz) finds fewer of them, or says that it failed, where many eigenvalues are
-    equal, as those of I - 1/m. The upper triangle keeps what it destroys of the lower one.
+    equal, as those of I - 1/m.
     """
-    diagonal = G.diagonal().copy()
-    if options["overwrite_a"]:
-        mirror(G)
     few = (len(G) - count, len(G) - 1)
     try:
-        lam, W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", **options)
+        lam, W = scipy.linalg.eigh(G, subset_by_index=few, driver="evr", check_finite=False)
     except scipy.linalg.LinAlgError:
-        lam = np.empty(0)
-    if len(lam) == count:
-        return lam[::-1], W[:, ::-1]
-    if options["overwrite_a"]:
-        mirror(G.T)
-        np.fill_diagonal(G, diagonal)
-    return None
+        return None
+    return (lam[::-1], W[:, ::-1]) if len(lam) == count else None
 
 
 def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -432,7 +421,10 @@ def orthonormal_columns(M: np.ndarray) -> np.ndarray:
 
 def right_singular(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Right singular vectors and values of a factor with at most d rows, up to its rank."""
-    _, s, V = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
+    if 0 < len(R) < R.shape[1]:
+        V, s = top_right_singular(R.copy(), len)
+    else:
+        _, s, V = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
     rank = numerical_rank(s)
     return flip_signs(np.array(V[:rank], order="C")), s[:rank]
 

@@ -266,7 +266,7 @@ def _noise_terms(pca: Any, terms: Terms, n_calls: int) -> Terms:
     for site in pca._clients.values():
         searches = mechanism._searches_of(site.n_rows / n_calls, d)
         costs = mechanism.costs(d, 1, 1 / mechanism.n_releases, searches)
-        norm = norm_found(site.summary) if math.isnan(terms.row_norm) else None
+        norm = norm_found(site.summary)
         norm = terms.row_norm if norm is None else norm
         found.append(replace(terms, row_norm=norm, costs=costs))
     return max(found, key=lambda of: of.product_std)
