@@ -9,18 +9,12 @@ import scipy.sparse as sp
 
 from .._kernels.observed import ROWS_AT_ONCE, coordinates, filled_in
 from .._kernels.sizes import slices_of
+from .._kernels.too_large import check_squares
 from .._validation.checks import check_weight
 from .transformer import SubspaceTransformer
 
 # Parts of the observed entries that `score` hides in turn.
 _FOLDS = 5
-
-
-def _unit_of(X: Any, mean: np.ndarray) -> float:
-    """Power of two near the largest entry of rows or mean, in units of which squares are finite."""
-    values = np.abs(X.data if sp.issparse(X) else X)
-    largest = np.max(values, initial=np.abs(mean).max(), where=~np.isnan(values))
-    return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1021))) if largest > 0 else 1.0
 
 
 def fill_in(model: Any, X: np.ndarray, usable: np.ndarray, lost: np.ndarray) -> np.ndarray:
@@ -71,19 +65,20 @@ def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
     """
     X = self._check_X(X)
     weight = check_weight(sample_weight, X.shape[0], positive=True)
+    check_squares(X)
     X = self._usable(X)
     V, mean = self._float64_model()
     ridge = self._ridge()
     rng = np.random.default_rng(0)
-    error, sums, origin, unit = 0.0, np.zeros((3, X.shape[1])), None, _unit_of(X, mean)
+    error, sums, origin = 0.0, np.zeros((3, X.shape[1])), None
     for at in slices_of(X.shape[0], ROWS_AT_ONCE):
         rows = X[at]
-        rows = (rows.toarray() if sp.issparse(rows) else rows) / unit
+        rows = rows.toarray() if sp.issparse(rows) else rows
         seen = ~np.isnan(rows)
         if origin is None:  # a feature's first entry, so that constant ones vary by nothing
             origin = rows[seen.argmax(axis=0), np.arange(rows.shape[1])].astype(np.float64)
             origin[~seen.any(axis=0)] = 0.0
-        Z = rows - mean / unit
+        Z = rows - mean
         fold = rng.integers(_FOLDS, size=Z.shape)
         missed = np.zeros_like(Z)
         for i in range(_FOLDS):
