@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import scipy.linalg
@@ -64,24 +64,6 @@ def orthonormality_error(V: np.ndarray) -> float:
         G[np.diag_indices(len(G))] -= 1
         error = np.maximum(error, np.abs(G, out=G).max())  # of a NaN, the NaN
     return float(error)
-
-
-def is_orthonormal(V: np.ndarray, tol: float) -> bool:
-    """Whether ``V V^T x = x`` to within ``tol`` for two random sign vectors x.
-
-    Work 8 k d instead of k^2 d. An entry of ``V V^T - I`` above ``tol`` escapes
-    each vector with a probability of at most one half, and a typical error has many such entries.
-    """
-    signs = sign_vectors(V.shape[0], V.dtype)
-    return bool(np.abs(signs @ V @ V.T - signs).max(initial=0.0) <= tol)  # not of NaN
-
-
-@lru_cache(maxsize=64)  # drawing takes longer than the products with a small basis
-def sign_vectors(k: int, dtype: np.dtype) -> np.ndarray:
-    """Two random vectors of k signs, the same in every call."""
-    signs = np.random.default_rng(k).choice([-1.0, 1.0], size=(2, k)).astype(dtype)
-    signs.flags.writeable = False
-    return signs
 
 
 def orthonormalised(V: np.ndarray) -> np.ndarray:

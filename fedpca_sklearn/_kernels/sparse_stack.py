@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyr
 from sklearn.utils.extmath import safe_sparse_dot
 
-from .linalg import block_krylov, eigh_top, flip_signs, is_orthonormal, numerical_rank
+from .linalg import block_krylov, eigh_top, flip_signs, numerical_rank, orthonormality_error
 from .rows import entries_once
 from .sizes import MAX_EXACT_DIMENSION, SMALL_DIMENSION, row_slices, slices_of
 from .stack import Block, DenseBlock, count_kept
@@ -152,7 +152,7 @@ class SparseBlock(Block):
         if self.correction is not None:
             new += np.outer(self.correction, W[-1])
         V = new.T
-        if not is_orthonormal(V, ORTHONORMALITY_TOL[np.dtype(np.float64)]):
+        if not orthonormality_error(V) <= ORTHONORMALITY_TOL[np.dtype(np.float64)]:
             V, s = self._refine(V, Vt)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 

@@ -31,9 +31,9 @@ from .device_rows import DeviceStack, sums_and_squares
 from .linalg import (
     eigh_top,
     flip_signs,
-    is_orthonormal,
     least_certain,
     orthonormalised,
+    orthonormality_error,
     top_right_singular,
     triangle,
 )
@@ -307,9 +307,9 @@ class DenseBlock(Block):
         W = W[:, :p] / s
         W[:k] *= self.s[:, None]
         V = turned(np.ascontiguousarray(W.T, dtype=dtype))
-        if not is_orthonormal(V, tol):
+        if not orthonormality_error(V) <= tol:
             # the first may be certain, and the others hold a little of them, which is taken off
-            if not forced and (n_certain is None or not is_orthonormal(V[:n_certain], tol)):
+            if not forced and (n_certain is None or not orthonormality_error(V[:n_certain]) <= tol):
                 return None
             V = orthonormalised(V)
         return flip_signs(V).astype(self.V.dtype, copy=False), s

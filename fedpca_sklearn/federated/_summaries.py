@@ -20,7 +20,7 @@ from .._base.adjusting import adjusting_of, adjusts, warn_of_another_cut, with_c
 from .._base.batches import float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
 from .._kernels import sizes
-from .._kernels.linalg import sign_vectors, two_sum
+from .._kernels.linalg import two_sum
 from .._kernels.scatter import dense
 from .._kernels.threads import threads_for
 from .._kernels.tolerances import ORTHONORMALITY_TOL
@@ -76,7 +76,8 @@ def summaries_of_blocks(blocks: np.ndarray, most: int) -> tuple[np.ndarray, ...]
         s = np.sqrt(lam)
         W = np.ascontiguousarray((U / s[:, None]).transpose(0, 2, 1))
         V = W @ Z
-        certain &= _are_orthonormal(V, ORTHONORMALITY_TOL[dtype])
+        errors = np.abs(V @ V.transpose(0, 2, 1) - np.eye(V.shape[1])).max(axis=(1, 2))
+        certain &= errors <= ORTHONORMALITY_TOL[dtype]
     negative = -V.min(axis=2) > V.max(axis=2)
     np.negative(V, out=V, where=negative[:, :, None])
     return V, s, means, lows, column_scatter, certain
@@ -89,15 +90,6 @@ def _about_their_means(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     offset = Z.mean(axis=1)
     Z -= offset[:, None]
     return Z, *two_sum(shift, offset)
-
-
-def _are_orthonormal(V: np.ndarray, tol: float) -> np.ndarray:
-    """`linalg.is_orthonormal` for each of many bases."""
-    close = np.ones(len(V), dtype=bool)
-    for x in sign_vectors(V.shape[1], V.dtype):
-        there_and_back = V @ (x @ V)[:, :, None]
-        close &= np.abs(there_and_back[:, :, 0] - x).max(axis=1) <= tol
-    return close
 
 
 # Numbers of rows, with weights, that add up to a number whose products with variances are finite.

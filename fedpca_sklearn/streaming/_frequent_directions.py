@@ -116,7 +116,7 @@ class FrequentDirections(Tracker):
             low = float(squares[size - 1]) if len(M) > size else 0.0
             keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
             V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
-            if not linalg.is_orthonormal(V, ORTHONORMALITY_TOL[V.dtype]):
+            if not linalg.orthonormality_error(V) <= ORTHONORMALITY_TOL[V.dtype]:
                 V = linalg.orthonormalised(V)
             s, lowered = np.sqrt(squares[:keep] - low), lowered + low
         return _Sketch(V, s, lowered)

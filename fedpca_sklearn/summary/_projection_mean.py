@@ -164,7 +164,7 @@ class ProjectionMean:
         W = W[:, :keep] / np.sqrt(values[:keep])
         vectors = (W[:k].T * old) @ self.vectors
         vectors[:, columns] += W[k:].T @ M
-        if not linalg.is_orthonormal(vectors, ORTHONORMALITY_TOL[vectors.dtype]):
+        if not linalg.orthonormality_error(vectors) <= ORTHONORMALITY_TOL[vectors.dtype]:
             vectors = linalg.orthonormalised(vectors)
         return ProjectionMean(vectors, values[:keep], total, dropped)
 

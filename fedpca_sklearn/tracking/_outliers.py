@@ -107,7 +107,7 @@ def projected_sparse_recovery(
     V = float_array("components", components, 2, np.float64)
     if V.shape[1] != X.shape[1]:
         raise ValueError(f"components must have {X.shape[1]} columns as X, got shape {V.shape}.")
-    if not linalg.is_orthonormal(V, GIVEN_BASIS_TOL):
+    if not linalg.orthonormality_error(V) <= GIVEN_BASIS_TOL:
         raise ValueError("components must be orthonormal rows.")
     if np.asarray(xi).dtype.kind not in "iuf":
         raise ValueError(f"xi must be numbers, got {xi!r}.")
