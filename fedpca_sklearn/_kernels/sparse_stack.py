@@ -12,7 +12,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from .linalg import block_krylov, eigh_top, flip_signs, numerical_rank, orthonormality_error
 from .rows import entries_once
-from .sizes import MAX_EXACT_DIMENSION, SMALL_DIMENSION, row_slices, slices_of
+from .sizes import MAX_EXACT_DIMENSION, row_slices
 from .stack import Block, DenseBlock, count_kept
 from .threads import single_blas_thread
 from .tolerances import ORTHONORMALITY_TOL
@@ -169,15 +169,10 @@ class SparseBlock(Block):
     def _scatter_matrix(self) -> np.ndarray:
         """Lower triangle of the scatter matrix of the block, in Fortran's order."""
         n_active, stored = len(self.active), max(1, -(-self.Y.nnz // self.m))
-        # two stripes take three quarters of the products, but two more copies of the rows
-        stripes = 1 if n_active <= SMALL_DIMENSION else 2
         G = np.zeros((n_active, n_active), order="F")
         for rows in row_slices(self.m, stored, _STORED_AT_ONCE):
             Y = self.Y[rows] if rows.stop - rows.start < self.m else self.Y
-            columns = Y.T.tocsr()
-            for some in slices_of(n_active, max(1, -(-n_active // stripes))):
-                before = Y[:, : some.stop] if some.stop < n_active else Y
-                G[some, : some.stop] += safe_sparse_dot(columns[some], before, dense_output=True)
+            G += safe_sparse_dot(Y.T.tocsr(), Y, dense_output=True)
         if n_active < self.d:
             few, G = G, np.zeros((self.d, self.d), order="F")
             G[np.ix_(self.active, self.active)] = few
