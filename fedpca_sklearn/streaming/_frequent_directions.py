@@ -9,7 +9,6 @@ import numpy as np
 from .._base.fitted import computed
 from .._kernels import linalg
 from .._kernels.sizes import slices_of
-from .._kernels.tolerances import ORTHONORMALITY_TOL
 from .._validation.checks import AT_LEAST_ONE, allowed, with_parameters
 from ._tracker import Tracker, rows_at_once
 
@@ -115,9 +114,7 @@ class FrequentDirections(Tracker):
             squares, W = squares[:size].clip(0), W[:, :size]
             low = float(squares[size - 1]) if len(M) > size else 0.0
             keep = int(np.sum(squares > max(low, len(M) * np.finfo(float).eps * squares[0])))
-            V = (W[:, :keep] / np.sqrt(squares[:keep])).T @ M
-            if not linalg.orthonormality_error(V) <= ORTHONORMALITY_TOL[V.dtype]:
-                V = linalg.orthonormalised(V)
+            V = linalg.orthonormalised((W[:, :keep] / np.sqrt(squares[:keep])).T @ M)
             s, lowered = np.sqrt(squares[:keep] - low), lowered + low
         return _Sketch(V, s, lowered)
 

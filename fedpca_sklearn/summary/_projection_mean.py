@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from .._kernels import linalg
-from .._kernels.tolerances import EIGENVALUE_ROUNDING, ORTHONORMALITY_TOL
+from .._kernels.tolerances import EIGENVALUE_ROUNDING
 from ._merging import in_float64
 from ._subspace import Subspace
 
@@ -164,9 +164,7 @@ class ProjectionMean:
         W = W[:, :keep] / np.sqrt(values[:keep])
         vectors = (W[:k].T * old) @ self.vectors
         vectors[:, columns] += W[k:].T @ M
-        if not linalg.orthonormality_error(vectors) <= ORTHONORMALITY_TOL[vectors.dtype]:
-            vectors = linalg.orthonormalised(vectors)
-        return ProjectionMean(vectors, values[:keep], total, dropped)
+        return ProjectionMean(linalg.orthonormalised(vectors), values[:keep], total, dropped)
 
     def blurred(self, sine: float, weight: float) -> ProjectionMean:
         """The same mean where a projection in it, of some weight, was known up to an angle.
