@@ -266,8 +266,6 @@ class DenseBlock(Block):
         if self.n_rows < self.d or choose_rank is not None:  # unknown is how many matter
             count = 0
         tried = precisions(self.Y, self.V.dtype, count, self.s) if solver != "qr" else []
-        if self.n_rows <= max_rank:  # the last of all directions is hardly certain in float32
-            tried = tried[-1:]
         for dtype in tried:
             forced = solver == "gram" and dtype == np.float64
             if self.n_rows >= self.d:
