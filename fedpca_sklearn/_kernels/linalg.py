@@ -154,12 +154,6 @@ def top_of_rows(M: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     return flip_signs(np.ascontiguousarray(V)), s
 
 
-def add_scatter(G: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Add ``M.T @ M`` in place."""
-    G += M.T @ M
-    return G
-
-
 def r_factor(M: np.ndarray) -> np.ndarray:
     """R factor of a matrix, with as many rows as it has singular values."""
     return np.asarray(np.linalg.qr(M, mode="r"))  # an array, whatever numpy's annotation says

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels import linalg
+from .._kernels.scatter import add_rows
 from .._kernels.sizes import EXACT_ORDER, SMALL_DIMENSION, kept_directions, rank_for_fraction
 from .._kernels.threads import TINY_CALL, threads_for
 from .._kernels.too_large import TooLargeError, largest_named
@@ -362,7 +363,7 @@ def _merged(subspaces: list[Subspace], n_components: int | float | None, method:
         parts = _directions(subspaces, orthonormal=method == "orthogonal")
         found = MERGE_METHODS[method](parts, corrections, cut)
     elif method in ("auto", "gram"):
-        total, G = _folded(groups, linalg.add_scatter, np.zeros((d, d)))
+        total, G = _folded(groups, add_rows, np.zeros((d, d), order="F"))
         cut = Cut(max_rank, fraction, total.scatter)
         top = linalg.eigh_top(G, max_rank)
         found = linalg.top_of_scatter(*top, cut, forced=method == "gram")
