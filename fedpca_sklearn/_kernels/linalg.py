@@ -46,13 +46,12 @@ _GRAM_ENTRIES = 2**20
 
 def flip_signs(V: np.ndarray) -> np.ndarray:
     """Make the largest loading of each row positive, in place and without temporaries."""
-    if V.shape[0]:
-        rows = np.arange(V.shape[0])
-        high = V[rows, V.argmax(axis=1)]
-        low = V[rows, V.argmin(axis=1)]
-        negative = -low > high
-        if negative.any():
-            V *= np.where(negative, -1, 1).astype(V.dtype)[:, None]
+    rows = np.arange(len(V))
+    high = V[rows, V.argmax(axis=1)]
+    low = V[rows, V.argmin(axis=1)]
+    negative = -low > high
+    if negative.any():
+        V *= np.where(negative, -1, 1).astype(V.dtype)[:, None]
     return V
 
 
