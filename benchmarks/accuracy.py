@@ -67,12 +67,12 @@ def power_laws(quick=False):
 
 
 def by_groups(alpha):
-    """Sine between one merge, in groups, and the SVD of the 45 directions of each of 32 sites."""
-    X = make_power_law(6_400, 2_000, alpha=alpha, random_state=0)
-    parts = [StreamingPCA(20, oversampling=25).fit(X[i::32]).subspace_ for i in range(32)]
+    """Sine between one merge, in groups, and the SVD of the 45 directions of each of 60 sites."""
+    X = make_power_law(12_000, 3_000, alpha=alpha, random_state=0)
+    parts = [StreamingPCA(20, oversampling=25).fit(X[i::60]).subspace_ for i in range(60)]
     means = np.stack([part.mean for part in parts])
     stack = [part.singular_values[:, None] * part.components for part in parts]
-    stack.append(np.sqrt(len(X) / 32) * (means - means.mean(axis=0)))
+    stack.append(np.sqrt(len(X) / 60) * (means - means.mean(axis=0)))
     one = np.linalg.svd(np.concatenate(stack), full_matrices=False)[2][:20]
     return subspace_distance(merge_subspaces(parts, 20).components, one)
 
@@ -81,7 +81,7 @@ def main(quick=False):
     rows = power_laws(quick)
     table("accuracy", rows)
     if not quick:
-        print("\n32 x 45 directions of 2,000 features: sine between a merge by groups and one SVD")
+        print("\n60 x 45 directions of 3,000 features: sine between a merge by groups and one SVD")
         rows_of_groups = [{"alpha": alpha, "sine": by_groups(alpha)} for alpha in (1.0, 0.5)]
         table("accuracy_groups", rows_of_groups)
 
