@@ -249,7 +249,9 @@ class Sites:
         config = dict(reply.config)
         if config.get("nonce") != nonce:
             raise BadMessageError("sent what is no answer to this question")
-        site = _checked_name(config.get("site"), node)
+        site: Any = config.get("site")
+        if node not in self._described or site != self.names[node]:
+            site = _checked_name(site, node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
         if node in self._described and site != self.names[node]:

@@ -130,8 +130,10 @@ def client_app(
     site_app, app = SiteApp(load_rows, estimator, name_of, policy, secure), ClientApp()
 
     def reply(message: FlowerMessage, context: Context) -> FlowerMessage:
-        records = context.state.config_records.items()  # others are their authors'
-        state = {name: dict(record) for name, record in records if name.startswith(_OWN)}
+        state: dict[str, dict[str, Any]] = {}
+        for name, record in context.state.config_records.items():
+            if name.startswith(_OWN):  # others are their authors'
+                state[name] = dict(record)
         own = SiteContext(context.node_id, context.run_id, context, context.run_config, state)
         config, arrays = _read(message.content, _ASKED)
         found = site_app.reply(Message(str(config.pop(_KIND, "")), config, arrays), own)

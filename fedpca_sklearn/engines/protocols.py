@@ -74,7 +74,7 @@ class SiteApp:
         self._estimator = estimator = with_ledger(estimator, policy, secure)
         self._tasks = shared.secure_tasks(estimator, secure)
         self._load_rows, self._name_of, self._policy = load_rows, name_of, policy
-        self._kept, self._stated = dict[Any, AskedRows](), stated(estimator)
+        self._kept, self._stated, self._site = dict[Any, AskedRows](), stated(estimator), ""
         self._mechanism = getattr(estimator, "mechanism", None)
         self._sums: Any = None
         self._steps = dict[str, Callable]()
@@ -96,15 +96,19 @@ class SiteApp:
             if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
                 raise RefusedError("a question needs a nonce of 1 to 64 characters")
             config["nonce"] = nonce  # which its answer has to repeat
-            who.note("question", message.arrays)
+            noted = self._policy.log is not None
+            if noted:
+                who.note("question", message.arrays)
             who.name = str(self._name_of(context.given))
-            check_text("site", who.name)
-            config["site"] = who.name
+            if who.name != self._site:  # the same as before is as good as before
+                check_text("site", who.name)
+            config["site"] = self._site = who.name
             found, more = self._answer(message, who)
             if self._mechanism is not None:
                 who.state_spent(self._mechanism)
             sent = arrays_of(found) if found else {}
-            who.note("answer", sent, **who.privacy)
+            if noted:
+                who.note("answer", sent, **who.privacy)
             config |= {**more, **who.privacy}
         except Exception as error:
             sent = {}
@@ -116,8 +120,10 @@ class SiteApp:
     def _answer(self, message: Message, who: Site) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays of an answer, and what else is told."""
         estimator, policy, kind, context = self._estimator, self._policy, message.kind, who.context
-        policy.check_estimator(estimator)
-        check_same_estimator(message, estimator, self._stated, self._sums is not None)
+        if policy.estimators is not None or policy.mechanism is not None:
+            policy.check_estimator(estimator)
+        if not self._stated.items() <= message.config.items() or message.config["protocol"] is True:
+            check_same_estimator(message, estimator, self._stated, self._sums is not None)
         found, sealed = dict[str, Any](), dict[str, Any]()
         if kind in self._steps:
             sealed = self._steps[kind](message, context)
