@@ -321,7 +321,7 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
         return found, sum(map(sizes.__getitem__, sites.members)) if sizes else n_rows
 
     n_sources: float = len(sites.names)
-    if sites.secure and mechanism.trust == "sum":
+    if mechanism.trust == "sum":  # by secure sums only
         n_sources /= sites.secure.threshold
     found = mechanism._found(total, d, n_sources)
     scaler.n_features_in_ = d

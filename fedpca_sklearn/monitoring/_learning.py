@@ -452,7 +452,7 @@ def _held_out_scores(monitor: Any, X: Any, extra: dict[str, Any], least: int) ->
     weight = extra.get("sample_weight", np.ones(n))
     for first in range(min(step, int(np.ceil(100 * enough * step / n)))):
         out = runs % step == first
-        parts = {name: value[~out] for name, value in extra.items()}
+        parts = extra and {name: value[~out] for name, value in extra.items()}
         try:
             fitted, m = _fitted(monitor, "fit", X[~out], None, parts)
             model = model_of(monitor, fitted, m)
