@@ -178,7 +178,7 @@ class DriftTest:
     what makes their variance that of the windows so far, ``n_windows`` without an alarm of which
     ``spread`` is the sum of squared deviations, over the variance of rows that are independent. An
     alarm comes as soon as the number is reached. It lasts until a window is without one; meanwhile
-    there is no other. ``since`` are the rows since an alarm was given.
+    there is no other.
     """
 
     window: int
@@ -186,7 +186,6 @@ class DriftTest:
     n_rows: int = 0
     n_flagged: int = 0
     n_total: int = 0
-    since: float = np.inf
     lasts: bool = False
     points: tuple[int, ...] = ()
     n_windows: int = 0
@@ -201,14 +200,13 @@ class DriftTest:
         """
         n = len(flagged) if n is None else n
         most = self._most(contamination, m)
-        now = replace(self, n_total=self.n_total + n, since=self.since + n)
+        now = replace(self, n_total=self.n_total + n)
         rows, n_flagged, lasts = self.n_rows, self.n_flagged, self.lasts
         for i, row in enumerate(flagged, 1):
             rows, n_flagged = rows + 1, n_flagged + int(row)
             if n_flagged > most and not lasts:
-                point, rest = self.n_total + i, n - i
-                points = (*self.points, point)[-1000:]
-                return replace(now, n_rows=0, n_flagged=0, lasts=True, since=rest, points=points)
+                points = (*self.points, self.n_total + i)[-1000:]
+                return replace(now, n_rows=0, n_flagged=0, lasts=True, points=points)
             if rows == self.window:
                 lasts = lasts and n_flagged > most
                 if not lasts:  # a window without an alarm
@@ -341,12 +339,12 @@ def _note(
     counted = flagged
     if monitor.limits == "quantile" and not by_scores:  # one row later there were quantiles
         counted = flagged[: max(monitor._scores.enough - len(monitor._scores.values), 0)]
-    drift = monitor._drift.after(counted, monitor.contamination, m, len(flagged))
-    alarm = drift.points is not monitor._drift.points
-    monitor._drift = drift
+    before, n = monitor._drift, len(flagged)
+    monitor._drift = drift = before.after(counted, monitor.contamination, m, n)
     if monitor.limits != "quantile":
         return
-    at = len(flagged) - int(monitor._drift.since) if alarm else len(flagged)
+    alarm = drift.points is not before.points
+    at = drift.points[-1] - before.n_total if alarm else n
     monitor._limit = monitor._limit.after(flagged[:at], monitor.contamination)
     if alarm:
         monitor._scores, surprises, flagged = _no_scores(monitor), surprises[at:], flagged[:0]
