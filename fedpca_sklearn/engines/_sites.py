@@ -250,7 +250,7 @@ class Sites:
         if config.get("nonce") != nonce:
             raise BadMessageError("sent what is no answer to this question")
         site: Any = config.get("site")
-        if node not in self._described or site != self.names[node]:
+        if site != self.names[node]:
             site = _checked_name(site, node)
         if "error" in config:
             raise BadMessageError(str(config["error"]))
