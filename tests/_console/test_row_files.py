@@ -154,10 +154,9 @@ def test_rows_with_gaps_are_left_out_when_that_is_asked_for(kind, run):
     rows[[3, 40], [1, 2]] = np.nan
     WRITERS[kind](f"rows.{kind}", rows)
     assert "--drop-missing" in refused(run, "fit", f"rows.{kind}", "-o", "x.fed")
-    out = printed(run, "fit", f"rows.{kind}", "-o", "x.fed", "--drop-missing")
-    assert "left out   2 rows with gaps" in out
-    command = "fit", f"rows.{kind}", "-o", "y.fed", "--drop-missing", "--json"
-    assert printed(run, *command)["left_out"] == 2
+    command = "fit", f"rows.{kind}", "--drop-missing", "-o"
+    assert "left out   2 rows with gaps" in printed(run, *command, "x.fed")
+    assert printed(run, *command, "y.fed", "--json")["left_out"] == 2
     assert_is_of(Subspace.load("x.fed"), X[np.isfinite(rows).all(axis=1)])
 
 

@@ -380,9 +380,8 @@ def test_batches_of_sites_are_calls_of_partial_fit(code, weighted):
     rng, width = np.random.default_rng(0), 20
     parts = {site: rows[:60] for site, rows in sites_of(kind).items()}
     weights = {site: rng.integers(1, 4, 60).astype(float) for site in parts}
-    streams = {
-        site: np.split(rows, [7, 33] if tracks else [20, 40]) for site, rows in parts.items()
-    }
+    ends = [7, 33] if tracks else [20, 40]
+    streams = {site: np.split(rows, ends) for site, rows in parts.items()}
     if weighted:
         streams = {
             s: [SiteRows(b, w) for b, w in zip(bs, np.split(weights[s], 3), strict=True)]
@@ -394,9 +393,8 @@ def test_batches_of_sites_are_calls_of_partial_fit(code, weighted):
     for number in range(3):
         before, found = found, partial_fit_sites(grid, found, wait=0)
         at = slice(width * number, width * (number + 1))
-        more = (
-            {"sample_weight": np.concatenate([w[at] for w in weights.values()])} if weighted else {}
-        )
+        own = np.concatenate([w[at] for w in weights.values()])
+        more = {"sample_weight": own} if weighted else {}
         rows = np.concatenate([part[at] for part in parts.values()])
         expected.partial_fit(rows, clients=np.repeat(list(parts), width), **more)
         assert_same(found, expected, 1e-7 if tracks else 1e-9)

@@ -113,8 +113,7 @@ def test_the_drift_test_has_its_false_alarm_rate():
     for flag in np.arange(60) % 3 == 0:  # one by one, across the end of a window
         shifted = shifted.after(np.array([flag]), 0.1, 1e6)
     assert (len(shifted.points), shifted.n_total) == (1, 60)
-    at_once = DriftTest(50, 0.01).after(np.arange(60) % 3 == 0, 0.1, 1e6)
-    assert at_once.points == shifted.points
+    assert DriftTest(50, 0.01).after(np.arange(60) % 3 == 0, 0.1, 1e6).points == shifted.points
 
 
 def test_p_values_by_scores_are_ranks():
