@@ -440,7 +440,16 @@ def merge_in_rounds(
         ]
 
     def node(group: list[Subspace], n_components: int | float | None) -> Subspace:
-        return _merging.merged_rows(group, lambda parts: strategy._merge(parts, n_components, kept))
+        def merged(parts: list[Subspace]) -> Subspace:
+            found, d = strategy._merge(parts, n_components, kept), parts[0].n_features
+            if getattr(found, "n_features", None) != d:
+                name, got = type(strategy).__name__, repr(found)[:80]
+                raise TypeError(
+                    f"_merge of {name} must return a Subspace of {d} columns, got {got}."
+                )
+            return found
+
+        return _merging.merged_rows(group, merged)
 
     def inner_node(group: list[Subspace]) -> Subspace:
         """The merge of a group, from which nothing is cut if nothing was cut from its parts."""

@@ -40,6 +40,16 @@ class Plain(MergeStrategy):
         return merge_subspaces(parts, n_components)
 
 
+class Wrong(MergeStrategy):
+    """A strategy that returns what is no summary of the columns."""
+
+    def __init__(self, found=None):
+        self.found = found
+
+    def _merge(self, parts, n_components, kept):
+        return self.found
+
+
 class PlainTree(Plain):
     """The same, in a tree."""
 
@@ -362,3 +372,10 @@ def test_a_fan_in_makes_a_tree_of_any_strategy(fan_in):
     models[0].partial_fit(X[:50], clients=[3] * 50)
     depth = models[0].communication_.rounds - ours.rounds
     assert len(CALLS) <= depth, "only the path of the client that changed"
+
+
+@pytest.mark.parametrize(("found", "got"), [(None, "None"), (Subspace.empty(3), "Subspace")])
+def test_a_merge_that_is_no_summary_of_the_columns_is_refused(found, got):
+    X = np.random.default_rng(0).standard_normal((40, 4))
+    with pytest.raises(TypeError, match=rf"Wrong must return a Subspace of 4 columns, got {got}"):
+        FederatedPCA(2, merge=Wrong(found), n_clients=2).fit(X)
