@@ -249,6 +249,7 @@ FederatedPCA(2, missing=ConditionalFill()) | fit(np.where(SPOTS > 1, np.inf, SPO
 FederatedPCA(2, missing=ConditionalFill()).fit(SPOTS) | remove(0) | remove
 FederatedPCA(2, missing=ConditionalFill()).fit(SPOTS) | refine(SPOTS) | cannot be refined
 StreamingPCA(3, scale=True, center=False) | fit(X) | center must be True | got False.
+StreamingPCA(3, partial_out=[0], center=False) | fit(X) | center must be True | got False.
 StreamingPCA(3, scale=True) | fit(X * 1e200) | too large
 evaluate_stream | __call__(StreamingPCA(2, partial_out=[0]), X) | scale=False and partial_out
 FederatedPCA(3, scale=True, mechanism=GAUSS) | fit(X) | mechanism must be None

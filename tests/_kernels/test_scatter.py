@@ -388,6 +388,8 @@ def test_a_mean_that_is_taken_off_after_the_product_costs_no_digit(mean, order, 
     # the mean is rounded, and sums of 400 products
     rounding = eps * (np.abs(m) @ np.abs(V.T.astype(float))).max() + 40 * eps * np.abs(exact).max()
     assert_allclose(Z, exact, atol=rounding)
+    halved = coordinates_and_norms(X, V, m.astype(dtype), scale=np.full(400, 2.0))
+    assert_allclose(halved, exact / 2, atol=rounding)
 
 
 # -------------------------------------------------------------------------- slices, rotations
