@@ -62,7 +62,7 @@ def float_array(name: str, value: Any, ndim: int, dtype: Any = None) -> np.ndarr
         array = np.array(value, dtype=dtype, order="C")
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be real numbers, got {reprlib.repr(value)}.") from error
-    if dtype is None and array.dtype not in (np.float32, np.float64):
+    if array.dtype not in (np.float32, np.float64):
         if array.dtype.kind not in "iufb":
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
         array = array.astype(np.float64)
