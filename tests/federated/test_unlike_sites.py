@@ -422,9 +422,10 @@ def test_of_equal_variances_the_warning_says_how_much_is_stated():
     assert stated < 60
 
 
-def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut():
+@pytest.mark.parametrize(("off", "third"), [(0.0, 9.5), (2.0, 9.5 + 10 * 2**2)])
+def test_a_direction_that_was_cut_holds_no_more_than_all_that_was_cut(off, third):
     first = Subspace(np.eye(2, 3), [4.0, 2.0], np.zeros(3), 10, 20.5)  # cut .5, the last kept is 4
-    second = Subspace(np.eye(3)[[2, 0]], [3.0, 1.0], np.zeros(3), 10, 10.0)
+    second = Subspace(np.eye(3)[[2, 0]], [3.0, 1.0], [0, 0, off], 10, 10.0)
     merged = Subspace(np.eye(3), [5.0, 4.0, 1.0], np.zeros(3), 20, 42.0)
-    # 17, 4 and 9.5 along the axes
-    assert_allclose(share_explained([first, second], merged, 2), (17 + 4) / (17 + 9.5))
+    # 17, 4 and 9.5 along the axes, and what means add
+    assert_allclose(share_explained([first, second], merged, 2), (17 + 4) / (17 + third))
