@@ -38,13 +38,14 @@ from fedpca_sklearn.privacy import (
     ScalerNoise,
     _private_searches,
     _scores,
+    _two_releases,
     private_scores,
 )
 from fedpca_sklearn.privacy._gaussian import epsilon_of
 from fedpca_sklearn.privacy._ledger import Accounts
 from fedpca_sklearn.privacy._mechanism import Costs, Terms
-from fedpca_sklearn.privacy._private_searches import Shape
 from fedpca_sklearn.privacy._rows import ClippedRows, row_norms
+from fedpca_sklearn.privacy._two_releases import Shape
 from fedpca_sklearn.rounds._queries import Moments, PrivateClient, TimesScatter, Variances
 
 DELTA, R, D, N = 0.1, 2.0, 2, 4
@@ -379,7 +380,7 @@ def compared(mechanism, X, rngs):
     with mock.patch.object(AnalyzeGauss, "_noisy", kept):
         for rng in rngs:
             rows = terms.clipped(X)
-            _, mu2 = _private_searches.norm_that_turns_little(rows, terms, mechanism, rng)
+            _, mu2 = _two_releases.norm_that_turns_little(rows, terms, mechanism, rng)
     return np.concatenate(seen).reshape(len(rngs), -1), mu2
 
 

@@ -26,14 +26,9 @@ from .._validation.checks import (
 )
 from ._gaussian import DiscreteGaussian, epsilon_of, mu_of
 from ._ledger import PrivacyLedger, PrivacySpent
-from ._private_searches import (
-    FIRST,
-    PrivateCenter,
-    PrivateNorm,
-    Shape,
-    norm_that_turns_little,
-)
+from ._private_searches import PrivateCenter, PrivateNorm
 from ._rows import ClippedRows, row_norms
+from ._two_releases import FIRST, Shape, norm_that_turns_little
 
 # Words of 32 bits in the seed of a client.
 _WORDS = 4

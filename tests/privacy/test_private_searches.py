@@ -28,22 +28,20 @@ from fedpca_sklearn import (
 from fedpca_sklearn.privacy import DiscreteGaussian, PrivacyBoundWarning, PrivateCenter, PrivateNorm
 from fedpca_sklearn.privacy._mechanism import Costs, Terms
 from fedpca_sklearn.privacy._private_searches import (
-    FIRST,
     OF_ROUND,
     SPAN,
     Aim,
-    Shape,
     _step,
     aim_for_moments,
     found_norm,
     least_privately,
     losses,
-    norm_that_turns_little,
     norms_between,
     range_of,
     weights,
 )
 from fedpca_sklearn.privacy._rows import ClippedRows
+from fedpca_sklearn.privacy._two_releases import FIRST, Shape, norm_that_turns_little
 
 pytestmark = [mostly_noise, near_bounds]
 FOR_MOMENTS = aim_for_moments(10_000, 10, 0.01)
