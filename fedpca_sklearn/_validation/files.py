@@ -21,22 +21,25 @@ def written(path: Any, new: int = 0o666) -> Iterator[str]:
     path = os.path.realpath(asked)
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name[:40]}.{secrets.token_hex(8)}.part")
-    mode = None
+    mode, mine = None, True
     if os.path.exists(path):
         os.close(os.open(path, os.O_WRONLY))  # the error of a file that may not be written
         mode = stat.S_IMODE(os.stat(path).st_mode)
     try:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        opened = os.open(partial, flags, new if mode is None else mode)
-    except OSError as error:  # of the folder, about a name that nobody has asked for
-        raise OSError(error.errno, error.strerror, asked) from None
-    try:
+        try:
+            opened = os.open(
+                partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, new if mode is None else mode
+            )
+        except OSError as error:  # of the folder, about a name that nobody has asked for
+            mine = False
+            raise OSError(error.errno, error.strerror, asked) from None
         os.close(opened)
         if mode is not None:
             os.chmod(partial, mode)
         yield partial
         os.replace(partial, path)
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
+        if mine:
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
         raise
