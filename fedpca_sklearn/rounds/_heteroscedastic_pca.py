@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -307,7 +307,6 @@ class ExpectedScores(Query):
     unit: float
 
     kind = "scores"
-    local: ClassVar[Any] = None  # a client keeps its noise, see `keeping`
 
     @property
     def shapes(self) -> Shapes:
@@ -357,6 +356,10 @@ class ExpectedScores(Query):
         )
         left, right = sums["left"] / squared, sums["right"] / squared + sums["covariance"]
         return np.concatenate([left.ravel(), right.ravel(), -likelihood / 2])
+
+    def local(self, own: RowMoments) -> np.ndarray:
+        """The message of a client that has kept nothing."""
+        return self.message(self.sums(own, None)[0], own.n_samples)
 
     def _noise(
         self, G: np.ndarray, B: np.ndarray, scatter: float, n: float, v: float | None
