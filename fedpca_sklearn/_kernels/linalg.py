@@ -211,6 +211,16 @@ def norm_of_scatter(G: np.ndarray) -> float:
     return whole * math.sqrt(2 - (diagonal / whole) ** 2) if whole else 0.0
 
 
+def bounds_of_largest(G: np.ndarray) -> tuple[float, float]:
+    """Bounds of the largest eigenvalue of a lower triangle that is not zero.
+
+    The eigenvalues' squares, of sum |G|_F^2, add up to at most the largest one times the trace. The
+    norm may be sqrt(2) times as large as that of Frobenius.
+    """
+    norm = norm_of_scatter(G)
+    return norm / 2 * (norm / float(G.trace())), norm
+
+
 def least_certain(largest: float, lost: float = 0.0, dtype: np.dtype = _FLOAT64) -> float:
     """Eigenvalue of a scatter matrix up to which it is not certain, see `top_of_scatter`."""
     return rounding_of_scatter(largest, lost, dtype) / ORTHONORMALITY_TOL[dtype]
@@ -292,7 +302,11 @@ def _pairs_by_lanczos(G: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray
 
 
 def n_above(G: np.ndarray, number: float) -> int:
-    """How many eigenvalues of a lower triangle exceed a number, by the pivots of L D L^T."""
+    """How many eigenvalues of a lower triangle exceed a number.
+
+    As many as pivots of D are positive, where the matrix less the number is L D L^T, by Sylvester's
+    law of inertia. No eigenproblem is solved: it takes about as long as Cholesky's method.
+    """
     m = len(G)
     unit = 2.0 ** max(min(-math.frexp(G.diagonal().max(initial=0.0))[1], 1000), -1000)
     C = np.multiply(G, unit, order="F")

@@ -66,7 +66,7 @@ class MergeStrategy(Strategy):
 
     @property
     def compares_sites(self) -> bool:
-        """Whether the result is another than that of all rows alike; here it may be."""
+        """Whether the result may differ from that of all rows with equal weights; here it may."""
         return True
 
     @property

@@ -68,7 +68,9 @@ class Shape:
     scales: np.ndarray  # (d,)
     values: np.ndarray  # (d,), eigenvalues of the first release
     std: float  # its noise off the diagonal
-    counts: bool = True  # whether it is averaged with the second, as rows are shortened alike
+    counts: bool = (
+        True  # whether it is averaged with the second, as rows are shortened to the same norm
+    )
 
     @classmethod
     def of(cls, M: np.ndarray, std: float) -> Shape:
@@ -163,7 +165,7 @@ def norm_that_turns_little(
 
     Shortening rows turns components if longer rows know other directions than shorter ones. Then
     the second moment M of rows shortened to a longer norm is no multiple of that for a norm: along
-    the directions that a first release has told it differs off the diagonal, by D = M_l - f M_i
+    the directions that a first release has found it differs off the diagonal, by D = M_l - f M_i
     with f the ratio of the sums of squares. A norm is left for the next one where |D| for one of
     the next three is beyond its noise (Lepski's method), and larger than the noise in one row of a
     release with the longer norm, as that noise turns components more than D does otherwise. Norms
@@ -177,7 +179,7 @@ def norm_that_turns_little(
     Parameters
     ----------
     rows : ClippedRows
-        Rows in the shape that the first release has told.
+        Rows in the shape that the first release has found.
     terms : Terms
         The norm of the first release, and the budget of the second.
     mechanism : Mechanism

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._kernels.linalg import (
+    bounds_of_largest,
     flip_signs,
     least_certain,
     n_above,
-    norm_of_scatter,
     numerical_rank,
     rounding_of_scatter,
 )
@@ -350,9 +350,8 @@ def is_certain(
             count = min(int(np.count_nonzero(G.diagonal())), len(G) if most is None else most)
             if not count:
                 return False
-            norm = norm_of_scatter(G)  # at most sqrt(2) times that of Frobenius
-            bounds = norm / 2 * (norm / G.trace()), norm  # of the first eigenvalue
-            least, enough = (least_certain(size, lost, matrix.precision) for size in bounds)
+            sizes = bounds_of_largest(G)
+            least, enough = (least_certain(size, lost, matrix.precision) for size in sizes)
             if n_above(G, enough) >= count:
                 return True
             if n_above(G, least) < count:

@@ -12,6 +12,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpocon
 
 from .._kernels.linalg import (
+    bounds_of_largest,
     eigh_top,
     flip_signs,
     leading_of_factor,
@@ -326,16 +327,15 @@ class ScatterMatrix(Moments):
         count = min(n_certain, m)
         if not count:
             return False
-        norm = norm_of_scatter(G)  # at most sqrt(2) times that of Frobenius
         with threads_for(16 * m * m):
             number, some = _AHEAD * self.certainty.least, np.argsort(G.diagonal())[-_MANY * count :]
             of_some = G[np.ix_(np.sort(some), np.sort(some))]
             if n_above(of_some, number) >= count or n_above(G, number) >= count:
                 self.certainty = self.certainty._replace(known=number, n_known=count)
                 return True
-            most = min(largest, norm / 2 * (norm / G.trace()))  # at most the largest
-            known = before.with_products(most, lost, precision, self.dtype)
-            if n_above(G, known.least) < count:
+            at_least = min(largest, bounds_of_largest(G)[0])
+            known = before.with_products(at_least, lost, precision, self.dtype)
+            if n_above(G, known.least) < count:  # even if rounding is as small as it may be
                 return False
         lam = self._pairs[0]
         before = before._replace(known=float(lam[count - 1]), n_known=count)
