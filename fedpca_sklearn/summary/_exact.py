@@ -18,6 +18,7 @@ from .._kernels.linalg import (
     leading_of_factor,
     n_above,
     norm_of_scatter,
+    numerical_rank,
     right_singular,
     rounding_of_scatter,
 )
@@ -129,7 +130,10 @@ class Factor(Moments):
             with threads_for(16 * d * d):
                 if sizes.all() and dpocon(R / sizes, d)[0] > _CERTAIN:  # of a norm of at most d
                     return d
-        return len(self.singular_values)
+        if not self.n_certain or "_made" in vars(self):
+            return len(self.singular_values)
+        with threads_for(16 * R.size):
+            return numerical_rank(np.linalg.svd(R, compute_uv=False))
 
     def times(self, weight: float) -> Factor:
         """That of the same rows with another weight."""
@@ -139,7 +143,7 @@ class Factor(Moments):
         if not self.n_certain:
             return super()._directions()
         with threads_for(16 * self.R.size):
-            return right_singular(self.R)
+            return right_singular(self.R, vars(self).get("n_components"))
 
     @computed_once
     def first(self) -> Found | None:

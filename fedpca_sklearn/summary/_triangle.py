@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.lapack import dtpqrt
 
 from .._kernels.device_rows import DeviceRows, r_factor_about, sums_and_squares
 from .._kernels.linalg import right_singular, triangle, two_sum
@@ -18,9 +18,6 @@ from .._kernels.sizes import few_of_all, slices_of
 from .._kernels.too_large import too_large
 from ._exact import Factor
 from ._subspace import Subspace
-
-# Columns that dtpqrt reduces at a time; the best of 16, 32 and 64 at 200 features.
-_TPQRT_BLOCK = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,22 +92,8 @@ def triangle_of_rows(X: Any, weight: np.ndarray | None = None) -> Triangle:
     return Triangle(factor, mean, rest, n_samples, n)
 
 
-def merge_factors(first: np.ndarray, second: np.ndarray, trapezoidal: bool = True) -> np.ndarray:
-    """R factor of two stacked R factors, by LAPACK's structured QR where one is a full triangle.
-
-    A third of the work of a dense QR of two d x d triangles; factors of fewer rows are stacked. The
-    second one may be any rows, which are not ``trapezoidal``.
-    """
-    if trapezoidal and len(first) < len(second):
-        first, second = second, first
-    if not len(second):
-        return first
-    m, d = first.shape
-    if m < d:
-        return triangle(first, second)
-    R, rows = np.array(first, order="F"), np.array(second, order="F")
-    known = len(rows) if trapezoidal else 0, min(_TPQRT_BLOCK, d), R, rows
-    return np.triu(dtpqrt(*known, overwrite_a=1, overwrite_b=1)[0])
+# R factor of two stacked R factors
+merge_factors = partial(triangle, trapezoidal=True)
 
 
 def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
@@ -139,7 +122,7 @@ def pooled(factor: np.ndarray, parts: Sequence[Triangle]) -> Triangle:
         scatter = float(np.einsum("ij,ij->", means, means))
     if not math.isfinite(scatter):
         raise too_large("sum of squares")
-    factor = merge_factors(factor, means, trapezoidal=False)
+    factor = triangle(factor, means)
     if len(factor) > n_rows:  # fewer rows than features: the means add none to the rank
         R, order = scipy.linalg.qr(factor, mode="r", pivoting=True, check_finite=False)
         factor = np.empty((n_rows, len(order)), order="F")
