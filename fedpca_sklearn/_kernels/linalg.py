@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -32,6 +33,8 @@ KRYLOV_BLOCK = 8
 # Whether it suffices takes an eigenproblem, so it is asked when it has grown by 1 / 16.
 _LOOKS = 16
 _FLOAT64 = np.dtype(np.float64)
+_Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
+MaybeFound = TypeVar("MaybeFound", _Pairs, _Pairs | None)
 # Sizes of entries, or their inverses, from which on other units are better.
 _FAR = 1e100
 # Rows of a triangle that are written over the other one at once.
@@ -140,20 +143,30 @@ def top_right_singular(
     return np.ascontiguousarray(V), s[:p].copy()
 
 
-def top_of_rows(M: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def top_of_rows(
+    M: np.ndarray, rank: int, otherwise: Callable[[np.ndarray], _Pairs] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """As many right singular vectors and values of rows, from their products where these tell.
 
-    Fewer where the rows span fewer; by `top_right_singular` where ten digits are not certain.
+    Fewer where the rows span fewer; by ``otherwise``, or by `top_right_singular`, where ten digits
+    are not certain.
     """
     few = len(M) < M.shape[1]
     lam, W = eigh_top(M @ M.T if few else M.T @ M, rank)
     p = min(rank, len(lam))
     if not lam[p - 1] > _CERTAIN * lam[0]:
+        if otherwise is not None:
+            return otherwise(M)
         V, s = top_right_singular(M.copy(), lambda s: rank)
         return flip_signs(V), s
     V, s = W[:, :p].T, np.sqrt(lam[:p])
     V = (V / s[:, None]) @ M if few else V
     return flip_signs(np.ascontiguousarray(V)), s
+
+
+def has_products(M: np.ndarray) -> bool:
+    """Whether entries are neither so small nor so large that their products have no digits."""
+    return bool(1 / _FAR < np.abs(M).max(initial=0.0) < _FAR)
 
 
 def r_factor(M: np.ndarray) -> np.ndarray:
@@ -332,6 +345,14 @@ def n_above(G: np.ndarray, number: float) -> int:
     return int(np.sum(D.diagonal()[pivots > 0] > 0) + np.sum(pivots < 0) // 2)
 
 
+def all_certain(M: np.ndarray) -> bool:
+    """Whether products of few rows tell all their singular values to ten digits."""
+    if not has_products(M):
+        return False
+    G = np.tril(M @ M.T)
+    return n_above(G, _CERTAIN * norm_of_scatter(G)) == len(G)
+
+
 def mirror(A: np.ndarray) -> None:
     """Write the lower triangle over the upper one."""
     for at in slices_of(len(A), _ROWS_OF_MIRROR):
@@ -421,14 +442,35 @@ def orthonormal_columns(M: np.ndarray) -> np.ndarray:
     return scipy.linalg.qr(M, mode="economic", overwrite_a=True, check_finite=False)[0]
 
 
+def within_used(R: np.ndarray, find: Callable[[np.ndarray], MaybeFound]) -> MaybeFound:
+    """Directions that are found in the columns that are not zero; others have no loading."""
+    used = np.asarray(R.any(axis=0))
+    if used.all() or not used.any():
+        return find(R)
+    found = find(R[:, used])
+    if found is None:
+        return found
+    wide = np.zeros((len(found[0]), len(used)))
+    wide[:, used] = found[0]
+    return wide, found[1]
+
+
 def right_singular(R: np.ndarray, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Right singular vectors and values of a factor with at most d rows, up to its rank."""
+    by_svd = partial(_right_by_svd, rank=rank)
+    few = 0 < len(R) < R.shape[1] and has_products(R)
+    return top_of_rows(R, len(R), otherwise=by_svd) if few else by_svd(R)
+
+
+def _right_by_svd(R: np.ndarray, rank: int | None) -> tuple[np.ndarray, np.ndarray]:
+    Q = None
     if 0 < len(R) < R.shape[1]:
-        V, s = top_right_singular(R.copy(), len)
-    else:
-        _, s, V = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
+        Q, R = scipy.linalg.qr(R.T, mode="economic", check_finite=False)
+        R = R.T
+    _, s, V = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
     rank = numerical_rank(s) if rank is None else rank
-    return flip_signs(np.array(V[:rank], order="C")), s[:rank]
+    V = V[:rank] if Q is None else V[:rank] @ Q.T
+    return flip_signs(np.array(V, order="C")), s[:rank]
 
 
 def leading_of_factor(
@@ -440,8 +482,7 @@ def leading_of_factor(
     ``to_rounding``: below 1e-5, where ten are not certain), or if entries are so small or large
     that their squares do. Singular values are those of R on the vectors.
     """
-    largest = np.abs(R).max()
-    if not 1e-100 < largest < 1e100:
+    if not has_products(R):
         return None
     lam, U = eigh_top(R @ R.T, count)
     if not lam[-1] > (_TO_ROUNDING if to_rounding else _CERTAIN) * lam[0]:

@@ -367,6 +367,22 @@ class DenseBlock(Block):
         M[: self.k] *= self.s[:, None]
         return M
 
+    def few_rows(self) -> np.ndarray:
+        """The stack of fewer rows than columns, of which centring takes one.
+
+        Householder's reflection of the roots of the weights to the first axis turns rows about
+        their mean so that the first one is zero. The last one of the stack takes its place.
+        """
+        M = self.stack()
+        if not self.center:
+            return M
+        roots = np.ones(self.m) if self.root_w is None else self.root_w
+        roots = roots / np.linalg.norm(roots)
+        first, others = M[self.k], M[self.k + 1 : self.k + self.m]
+        others -= np.outer(roots[1:] / (1 + roots[0]), first)
+        M[self.k] = M[-1]
+        return M[:-1]
+
     def _by_scatter(self, max_rank, choose_rank, past_scatter, dtype, forced, n_certain):
         """Eigenvectors of the d x d scatter matrix of the stack, for which no row is copied."""
         found = self.scatter_of_new(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpocon
 
 from .._kernels.linalg import (
+    all_certain,
     bounds_of_largest,
     eigh_top,
     flip_signs,
@@ -21,6 +23,7 @@ from .._kernels.linalg import (
     numerical_rank,
     right_singular,
     rounding_of_scatter,
+    within_used,
 )
 from .._kernels.scatter import add_rows, leading_directions
 from .._kernels.sizes import few_of_all
@@ -133,6 +136,8 @@ class Factor(Moments):
         if not self.n_certain or "_made" in vars(self):
             return len(self.singular_values)
         with threads_for(16 * R.size):
+            if len(R) < d and all_certain(R):
+                return len(R)
             return numerical_rank(np.linalg.svd(R, compute_uv=False))
 
     def times(self, weight: float) -> Factor:
@@ -143,7 +148,7 @@ class Factor(Moments):
         if not self.n_certain:
             return super()._directions()
         with threads_for(16 * self.R.size):
-            return right_singular(self.R, vars(self).get("n_components"))
+            return within_used(self.R, partial(right_singular, rank=vars(self).get("n_components")))
 
     @computed_once
     def first(self) -> Found | None:
@@ -151,7 +156,8 @@ class Factor(Moments):
         if not few_of_all(self.n_certain, len(self.R)):
             return None
         with threads_for(16 * self.R.size):
-            found = leading_of_factor(self.R, self.n_certain, self.to_rounding)
+            find = partial(leading_of_factor, count=self.n_certain, to_rounding=self.to_rounding)
+            found = within_used(self.R, find)
         return None if found is None else (found[0].astype(self.dtype, copy=False), found[1])
 
 

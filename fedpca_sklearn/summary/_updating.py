@@ -18,7 +18,6 @@ from .._kernels.sizes import (
     SMALL_DIMENSION,
     auto_block_size,
     block_slices,
-    few_of_all,
     passes_pay,
     slices_of,
 )
@@ -153,9 +152,8 @@ def updated_by_block(
         after = _with_scatter_matrix(subspace, Y, w, n_certain or d, svd_solver)
         if after is not None:
             return after
-        few = few_of_all(n_certain or 0, len(subspace._rows) + Y.shape[0])
-        if n_certain and few and not isinstance(Y, DeviceRows):
-            return stacked_by_block(subspace, Y, w, n_certain)
+        if not isinstance(Y, DeviceRows):
+            return stacked_by_block(subspace, Y, w, n_certain or d)
     with np.errstate(over="ignore", invalid="ignore"):  # the block checks its scatter instead
         kind = _block_kind(Y, max_rank, svd_solver)
         by_passes = kind is not SparseBlock and passes is not None and choose_rank is None
@@ -295,7 +293,7 @@ def stacked_by_block(
     Y = Y.toarray() if few and sp.issparse(Y) else Y
     with np.errstate(over="ignore", invalid="ignore"):
         block = DenseBlock(past, np.ones(len(past)), *_past(subspace, Y, w))
-        rows = block.stack() if few else block._triangle()
+        rows = block.few_rows() if few else block._triangle()
     return _with_block(
         subspace, block, {"_leading": Factor(rows, subspace._dtype, n_certain, False)}
     )
