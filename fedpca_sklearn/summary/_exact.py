@@ -450,13 +450,17 @@ class ScatterMatrix(Moments):
         m = len(used)
         with threads_for(16 * m * m):
             if self.certainty.n_certain:
-                return n_above(self._within(), m * self.certainty.rounding)
-            C, known = self.over(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
-            least = n_above(C, m * rounding_of_scatter(m, **known))
-            # the largest eigenvalue of a unit diagonal is between 1 and m
-            if least == m or least == n_above(C, m * rounding_of_scatter(1.0, **known)):
+                C, low = self._within(), m * self.certainty.rounding
+                high = low
+            else:
+                C, known = self.over(self.sizes)[np.ix_(used, used)], self.certificate(self.sizes)
+                # the largest eigenvalue of a unit diagonal is between 1 and m
+                low, high = (m * rounding_of_scatter(size, **known) for size in (1.0, m))
+            # directions that are found may be counted differently within rounding of these
+            least = n_above(C, 2 * high)
+            if least == m or least == n_above(C, low / 2):
                 return least
-        return len(self.rows)
+        return len(self.singular_values if self.certainty.n_certain else self.rows)
 
 
 def added(

@@ -330,6 +330,15 @@ def test_directions_are_counted_before_they_are_known(n, scale):
     assert subspace.n_components == rank == len(Subspace.from_bytes(subspace.to_bytes()).components)
 
 
+def test_directions_as_small_as_roundings_are_counted_as_they_are_found():
+    s = np.append(1.0, np.sqrt(40 * 4 * EPS * np.linspace(0.9, 1.3, 39)))
+    for seed in range(20):
+        X = make_rows(200, 40, seed=seed)
+        U, _, Vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+        subspace = StreamingPCA(1).fit((U * s) @ Vt).subspace_
+        assert subspace.nbytes == len(subspace.to_bytes())
+
+
 @pytest.mark.parametrize("scale", [False, True])
 def test_the_last_wanted_direction_of_sums_is_right_however_small(scale):
     rng = np.random.default_rng(0)
