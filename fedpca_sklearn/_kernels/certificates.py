@@ -133,6 +133,8 @@ def certificate_of_products(
     between = np.stack([(s[:rank] - rounding).clip(0), upper + rounding], axis=1)
     if rank >= d:
         return Certificate(0.0, between)
+    if rank > len(frame):  # the last ones are as good as any
+        return Certificate(np.inf, between)
     return Certificate(_sine(of_frame, across, rank, left, rounding), between)
 
 

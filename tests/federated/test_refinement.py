@@ -183,6 +183,14 @@ def test_nothing_is_known_where_no_cut_bounds_the_rows(X, sites):
     assert not hasattr(FederatedPCA(), "explained_variance_interval_")
 
 
+def test_more_components_than_rows_have_directions_are_refined_without_a_bound(X, sites):
+    line = np.outer(X[:, 0], X[0])
+    model = FederatedPCA(10, n_refinements=1).fit(line, clients=sites)
+    assert model.subspace_error_bound_ == np.inf
+    want = [[line.var(axis=0, ddof=1).sum()] * 2] + [[0, 0]] * 9
+    assert_allclose(model.explained_variance_interval_, want, atol=1e-12 * want[0][0])
+
+
 # ------------------------------------------------------------------------------ sums of liars
 
 
