@@ -194,6 +194,7 @@ NO_ESTIMATORS = {
         # a number that is left out does not hide what the question follows from
         ({"number": 7, "after": {}}, "does not follow from the answer of this site before it"),
         ({"estimator": "DistributedPCA(3)"}, "the estimator is another than in earlier questions"),
+        ({"secure": {"threshold": 2}}, "the secure is another than in earlier questions"),
         ({"number": "2"}, "a question states 'number', this one does not"),
         ({"node": True}, "a question states 'node', this one does not"),
         ({"site": "../east"}, None),
@@ -705,9 +706,14 @@ def test_no_letter_is_anything_but_whole(content, at, byte, message):
             Letter.from_bytes(data)
 
 
-@pytest.mark.parametrize("shape", ["[Infinity]", "[1.5]", "[true]", '"12"', "{}"])
-def test_the_shape_of_an_array_is_a_list_of_whole_numbers(shape):
-    listed = f'[["x", {shape}, "<f8", 8]]'
+OVERLAPPING = '[1], "<f8", 8], ["y", [1], "<f8", -8], ["z", [1], "<f8"'
+
+
+@pytest.mark.parametrize(
+    "what", [*(f'{s}, "<f8"' for s in ("[Infinity]", "[1.5]", "[true]", '"12"', "{}")), OVERLAPPING]
+)
+def test_the_shape_of_an_array_is_a_list_of_whole_numbers_and_its_length_is_none_below_zero(what):
+    listed = f'[["x", {what}, 8]]'
     text = f'{{"about": {{}}, "kind": "rows", "config": {{}}, "arrays": {listed}}}'.encode()
     start = Letter({}, Message("rows")).to_bytes().partition(b"\n")[0] + b"\n"
     whole = start + len(text).to_bytes(8, "little") + text + bytes(8)

@@ -569,3 +569,6 @@ def test_hashed_keys_tell_nothing_without_the_salt():
     first = hashed(range(40), SALT)
     assert not first & hashed(range(40), SALT[::-1])
     assert first == hashed([str(i) for i in range(40)], SALT.decode())
+    assert hashed([f"\xe9{i}" for i in range(40)], SALT) == hashed(
+        [f"e\u0301{i}" for i in range(40)], SALT
+    )

@@ -160,7 +160,10 @@ def four_of_seven(kind):
     )
 
 
-NONE, COARSE = (SecureAggregation(threshold=2, **how) for how in ({"restarts": 0}, {"bits": 22}))
+NONE, COARSE, SMALL = (
+    SecureAggregation(threshold=2, **how) for how in ({"restarts": 0}, {"bits": 22}, {"scale": 8.0})
+)
+TINY_PARTS = {site: 1e-6 * rows for site, rows in PARTS.items()}
 WIDE = make_power_law(200, 60, alpha=1.5, random_state=0) + 3.0
 WIDE_PARTS = {site: WIDE[site == LABELS] for site in PARTS}
 
@@ -206,6 +209,7 @@ FederatedPCA(2, scale=True) | with_column(1, 1e12 + NORMAL) | None | COARSE |\
  column 1 varies too little beside its mean
 DistributedPCA(3, missing=AvailablePairs()) | with_column(4, np.nan) | None | SECURE |\
  column 4 is observed in 0 rows of all
+FederatedPCA(2) | TINY_PARTS | None | SMALL | the rows are not within the scale
 FederatedPCA(3) | WIDE_PARTS | None | SECURE |\
  up to 20 features, got 60. Rounds of products, of FederatedPowerPCA
 FederatedPCA(0.5, n_refinements=1) | WIDE_PARTS | None | SECURE |\
@@ -363,6 +367,17 @@ def test_a_site_of_many_features_sends_no_second_moments():
     site = Site(PCA_2, WIDE, secure=SECURE)
     assert site.answers("bounds")
     assert_refused(site, "second_moments", WIDE.mean(axis=0), why=why)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("bits", [22, 50])
+def test_the_ring_has_room_for_a_number_at_the_bound_from_each_site(n, bits):
+    for more in range(64):
+        grid = Grid(5 - more).wider(more)
+        for bound in (-(2.0**5), 2.0**5):
+            words = [grid.encode([bound], bits, n, b"%d" % i) for i in range(n)]
+            total = grid.decode(np.add.reduce(words), (1,), bits, n)
+            assert abs(total - n * bound) <= n * grid.step(bits, n), more
 
 
 @pytest.mark.parametrize("bits", [22, 50])
