@@ -33,6 +33,7 @@ from fedpca_sklearn import (
     SubspaceMerge,
     excess_error,
     make_power_law,
+    merge_subspaces,
 )
 
 ESTIMATORS = [StreamingPCA, FederatedPCA, DistributedPCA]
@@ -192,6 +193,26 @@ def test_merges_that_judge_sites_judge_scaled_rows(merge, shift):
     assert sine(pca.components_, of_scaled.components_) < 1e-9
     assert_allclose(pca.explained_variance_, of_scaled.explained_variance_)
     assert_allclose(pca.scale_, StandardScaler().fit(X).scale_)
+
+
+def test_columns_are_left_at_least_what_they_are_where_their_confounder_was_cut():
+    X = rows_of(16, d=6, spread=0.0)
+    parts = [Subspace.from_rows(X[:60]), Subspace.from_rows(X[60:]).truncate(3)]
+    left = left_by(X, [0]).std(axis=0)
+    for summaries in (parts, [merge_subspaces(parts)]):
+        pca = FederatedPCA.from_subspaces(summaries, 2, scale=True, partial_out=[0])
+        assert np.all(pca.scale_ >= left)
+        assert pca.scale_.max() < 2 * left.max()
+
+
+def test_a_merge_that_follows_another_one_is_asked_for_scaled_rows():
+    class OfTheFirst(SubspaceMerge):
+        def _merge(self, parts, *kept):
+            return super()._merge(parts[:1], *kept)
+
+    X, clients = rows_of(16), np.arange(120) % 5
+    pca = FederatedPCA(2, scale=True, merge=OfTheFirst()).fit(X, clients=clients)
+    assert_pooled(pca, X[clients == 0])
 
 
 @pytest.mark.parametrize("merge", [SubspaceMerge(truncate=True), ProjectionAverage()])
@@ -416,6 +437,17 @@ def test_a_cut_is_that_of_the_adjusted_rows(batch, regressed, scale, in_other_un
         assert len(pca.subspace_.components) < 500
         found.append(excess_error(scaled(left_by(X, confounders), scale), pca.components_))
     assert np.mean(found) < 2 * error
+
+
+def test_units_follow_columns_whose_large_values_are_forgotten():
+    X = make_power_law(4000, 500, alpha=1.0, random_state=0)
+    X[:800, ::2] *= 1e4
+    pca = StreamingPCA(3, oversampling=10, scale=True, forgetting_factor=0.995)
+    for batch in np.array_split(X, 4):
+        pca.partial_fit(batch)
+    weight = 0.995 ** np.arange(4000.0)[::-1]
+    Z, size = centred(X, weight)[0], np.sqrt(weight.sum())
+    assert excess_error(Z / np.linalg.norm(Z, axis=0) * size, pca.components_, 0.0) < 1e-3
 
 
 @pytest.mark.parametrize("scale", [False, True])

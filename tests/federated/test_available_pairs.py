@@ -421,10 +421,11 @@ def test_above_the_exact_dimension_and_beside_mean_imputation():
 @pytest.mark.filterwarnings("ignore:two columns have entries in the same row")
 def test_holes_do_not_count_as_components():
     """No more than one is added; if rows were taken as whole there would be many."""
-    for d, share, spikes in ((20, 0.3, [10, 6, 3]), (20, 0.5, [10, 6, 3]), (6, 0.7, [20])):
-        X, _ = make_spiked(500, d, spikes=spikes, random_state=0)
+    of_many = (500, 20, 0.3, [10, 6, 3]), (500, 20, 0.5, [10, 6, 3]), (500, 6, 0.7, [20])
+    for n, d, share, spikes in (*of_many, (120, 14, 0.4, [30, 15])):
+        X, _ = make_spiked(n, d, spikes=spikes, random_state=0)
         X[np.random.default_rng(0).random(X.shape) < share] = np.nan
-        pca = FederatedPCA("held-out", missing=ConditionalFill()).fit(X, clients=np.arange(500) % 3)
+        pca = FederatedPCA("held-out", missing=ConditionalFill()).fit(X, clients=np.arange(n) % 3)
         assert 0 <= pca.n_components_ - len(spikes) <= 1
 
 

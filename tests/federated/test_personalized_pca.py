@@ -184,9 +184,11 @@ def test_who_needs_components_of_its_own_is_told():
     assert list(significant(p_values(parts, np.eye(2, 10)))) == [False] * 3 + [True] + [False] * 2
     cut = [part.truncate(8) for part in parts]
     assert np.isnan(p_values(cut, np.eye(2, 10))).all()
-    # Holm: the first is compared with a sixth of the level, and after a failure nobody passes
+    # Holm: the first is compared with a fifth of the level, and after a failure nobody passes
     p = np.array([np.nan, 0.009, 0.011, 0.04, 0.02, 0.5])
     assert list(significant(p)) == [False, True, True, False, False, False]
+    assert not significant(np.array([0.02, 0.03, 0.04])).any()
+    assert significant(np.array([0.03, 0.02])).all()
 
 
 # -------------------------------------------------------------------- rounds

@@ -78,6 +78,16 @@ def test_as_many_components_as_are_above_noise_which_batches_and_clients_share(t
     assert batches.n_components_above_noise_ == batches.n_components_ == 2
 
 
+@quiet
+@pytest.mark.parametrize(("energy", "above"), [(1, 0), (2, 1)])
+def test_what_is_beyond_few_directions_is_that_of_each_release(energy, above):
+    """Axes of one energy, or the first one of twice as much, in two releases of few directions."""
+    rows = np.repeat(np.eye(260), [40 * energy, *[40] * 259], axis=0)
+    model = model_of(AnalyzeGauss(20.0, 1e-5, 1.0, mean="fixed", n_releases=2), 1, n_clients=1)
+    model.partial_fit(rows).partial_fit(rows)
+    assert model.n_components_above_noise_ == above
+
+
 # ------------------------------------------------------------------ the warning
 
 

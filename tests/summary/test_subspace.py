@@ -127,6 +127,14 @@ def test_float32_rows_continue_a_float64_summary_and_the_reverse_as_do_lists_and
     assert_summarises(Subspace.from_rows(X.astype(int).tolist()), X)
 
 
+def test_names_of_sparse_columns_of_which_few_are_used_are_kept():
+    names = [f"c{i}" for i in range(1000)]
+    X = sp.csr_array(np.eye(300, 1000, 5) + np.eye(300, 1000, 50))
+    first = Subspace.empty(1000)._named(names)._replace(site="here")
+    summary = first.update(X, 2)
+    assert (summary.feature_names, summary.sites) == (tuple(names), ("here",))
+
+
 def test_rows_too_light_for_a_float_are_forgotten():
     subspace = Subspace.from_rows(1e3 * np.random.default_rng(0).standard_normal((3, 4)))
     subspace = subspace._named(list("abcd"))
