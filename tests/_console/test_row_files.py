@@ -498,6 +498,7 @@ def batches(monkeypatch, watch):
 
 def test_batches_of_long_texts_are_short(run, monkeypatch):
     monkeypatch.setattr(_row_files, "_TEXT", 1000)
+    monkeypatch.setattr(_row_files, "_LINE", 1000)  # of a row, not of all
     lines = [",".join(map(str, row)) + f",{'a' * 200}\n" for row in X.tolist()]
     as_bytes("rows.csv", "age,height,weight,pulse,note\n" + "".join(lines))
     sizes = []

@@ -219,6 +219,15 @@ def test_a_fit_of_chunks_is_that_of_rows_in_memory(row, threads):
     assert_allclose(there.transform(chunked(few)).compute(), there.transform(few), rtol=1e-12)
 
 
+def test_rows_fade_by_their_number_whatever_they_weigh(threads):
+    X, weight, pca = rows(), np.arange(1000.0) % 4, StreamingPCA(5, forgetting_factor=0.995)
+    weight[300:400] = 0
+    alone = clone(pca).fit(X, sample_weight=weight)
+    there = clone(pca).fit(chunked(X, 100, X.shape[1]), sample_weight=weight)
+    assert_allclose(there.explained_variance_, alone.explained_variance_)
+    assert_allclose(there.mean_, alone.mean_, atol=1e-10)
+
+
 def test_a_chunk_that_is_refused_is_named_where_the_order_counts(threads):
     X = rows()
     X[700, 3] = np.inf

@@ -220,6 +220,8 @@ def test_single_rows_are_kept_and_shown_when_they_are_read(model):
     for twin in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):
         assert_same(twin, model)
         assert_same(one_by_one(twin, X[61:]), one_by_one(copy.deepcopy(model), X[61:]))
+    two = [copy.copy(model).partial_fit(row) for row in (X[61:62], X[62:63])]
+    assert_same(two[1], copy.deepcopy(model).partial_fit(X[62:63]))
     with pytest.raises(AttributeError, match="nothing_"):
         model.nothing_  # noqa: B018
     html = model._repr_html_()

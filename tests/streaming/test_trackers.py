@@ -190,6 +190,15 @@ def test_rows_of_an_affine_subspace_are_found_exactly(model):
         assert sine(clone(model).fit(with_holes(X, 0.1)).components_, V) < 1e-8
 
 
+@each(*AFFINE[:4])
+def test_a_mean_that_is_seen_late_turns_no_component(model):
+    X, late = with_holes(planted(400, noise=0.1)[0], 0.1), np.arange(20) == 4
+    X[:200, late] = np.nan
+    here, there = (clone(model).fit(X + mean * late) for mean in (0, 1000))
+    assert sine(here.components_, there.components_) < 1e-8
+    assert_allclose(there.mean_ - here.mean_, 1000 * late, atol=1e-8)
+
+
 @trackers("holes")
 def test_rows_without_news_leave_the_basis(model):
     model = clone(model).set_params(center=False).fit(planted(320, noise=0.3)[0])

@@ -29,6 +29,7 @@ from fedpca_sklearn import (
     projected_sparse_recovery,
     subspace_distance,
 )
+from fedpca_sklearn.tracking._outliers import lowered
 
 nan, inf = np.nan, np.inf
 examples = settings(max_examples=40, derandomize=True, deadline=None, database=None)
@@ -172,6 +173,15 @@ def test_a_bad_argument_is_named():
     for name, value in WRONG:
         with naming((name, value)), pytest.raises(ValueError, match=name):
             projected_sparse_recovery(**{"X": X, "components": V, name: value})
+
+
+@pytest.mark.parametrize(("noise", "fall"), [(1.0, True), (0.5, True), (0.1, False)])
+def test_thresholds_fall_to_a_faint_object_but_in_rows_of_hardly_any_noise(noise, fall):
+    """Twenty entries of five deviations among 400; thresholds are of six."""
+    size = noise * np.abs(np.random.default_rng(0).standard_normal((1, 400))).clip(max=2.9)
+    size[0, :20] = 5.0
+    (threshold,) = 6 * lowered(size, np.full(size.shape, 6.0))
+    assert 3 <= threshold < 5 if fall else threshold == 6
 
 
 # ------------------------------------------------------------------------------ projections

@@ -217,15 +217,20 @@ def test_changes_in_noise_are_those_of_the_rule_in_any_units(threshold, scale):
 
 
 @pytest.mark.parametrize("threshold", ["auto", 2.0])
-@pytest.mark.parametrize(("power", "found"), [(0.1, False), (1.9, False), (2.1, True)])
-def test_a_change_is_twice_the_level_of_the_last_update(threshold, power, found):
-    # residuals of one direction, uncorrelated with the rows in the subspace: levels of 1 and power
+@pytest.mark.parametrize(
+    ("powers", "changes"),
+    [((0.1, 1), []), ((1.9, 1), []), ((2.1, 1), [20]), ((3, 9, 27), [20, 60])],
+)
+def test_a_change_is_twice_the_level_of_the_last_update(threshold, powers, changes):
+    """And the batch after a change is its rest."""
+    # residuals of one direction, uncorrelated with the rows in the subspace: levels of 1 and powers
     signs = np.tile([[1.0, 1.0], [1.0, -1.0]], (10, 1))
-    X = np.zeros((60, 5))
-    X[:, :2] = np.concatenate([signs * [10, 1], signs * [10, np.sqrt(power)], signs * [10, 1]])
+    rows = np.concatenate([signs * [10, np.sqrt(power)] for power in (1, *powers)])
     options = {"init": np.eye(1, 5), "detect_changes": ChangeDetection(1, threshold)}
-    model = SubspaceTracker(1, batch_size=20, **{**PAPER, **options}).fit(X)
-    assert_array_equal(model.change_points_, [20] if found else [])
+    model = SubspaceTracker(1, batch_size=20, **{**PAPER, **options}).fit(
+        np.pad(rows, [(0, 0), (0, 3)])
+    )
+    assert_array_equal(model.change_points_, changes)
 
 
 @pytest.mark.parametrize(("size", "found"), [(1e-6, True), (1e-9, False)])
