@@ -41,13 +41,13 @@ TruncatedDistributedPCA(3) | fit | 22 | 298
 OnlineDistributedPCA(3) | fit | 23 | 493
 FederatedPowerPCA(3, n_rounds=5, random_state=0) | fit | 19 | 416
 FederatedHeteroscedasticPCA(3, n_rounds=5, random_state=0) | fit | 20 | 940
-FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5204
+FederatedSubspaceTracker(3, random_state=0) | fit | 28 | 5206
 FederatedScaler() | fit | 10 | 72
 VerticalFederatedPCA(2, feature_groups=3, random_state=0) | fit | 14 | 1237
 VerticalFederatedKernelPCA(2, feature_groups=3, random_state=0) | fit | 13 | 72
-SubspaceTracker(3) | fit | 17 | 752
+SubspaceTracker(3) | fit | 17 | 754
 SubspaceTracker(3) | partial_fit | 17 | 417
-RobustSubspaceTracker(3) | fit | 19 | 1798
+RobustSubspaceTracker(3) | fit | 19 | 1800
 AlternatingProjections(3) | fit | 12 | 103
 GROUSE(3, random_state=0) | fit | 17 | 1212
 OjaPCA(3, random_state=0) | fit | 17 | 543

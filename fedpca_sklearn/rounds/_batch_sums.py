@@ -43,12 +43,12 @@ def observed_entries(rows: np.ndarray, robust: bool) -> np.ndarray:
 def mean_by_counts(federation: Federation, clients: Sequence[Client], d: int) -> np.ndarray:
     """Mean of the entries of clients whose rows are `observed_entries`.
 
-    Of each feature's observed entries, or of the clients' medians by their counts. The server
-    answers with the mean.
+    Of each feature's observed entries, or of the clients' medians by their counts; NaN where none
+    is observed. The server answers with the mean.
     """
     mean, n = moments_by_sum(federation, clients, np.empty(d))
     total, count = np.split(n * mean, 2)
-    return total / np.maximum(count, 1.0)
+    return np.where(count < 0.5, np.nan, total / np.maximum(count, 1.0))
 
 
 class Misfits(Query):

@@ -240,15 +240,18 @@ class FederatedSubspaceTracker(STMissTracker):
     def _next_state(self, state: State, Y: np.ndarray) -> State:
         return self._taken(*self._cleaned(state, Y))
 
+    def _means(self, state: State, Y: np.ndarray) -> np.ndarray:
+        observed = self._rounds_about("observed", state, Y)
+        return self._once("mean", lambda: sums.mean_by_counts(*observed, Y.shape[1]))
+
     def _first(self, state: State, Y: np.ndarray) -> State:
-        zero = np.zeros(Y.shape[1])
-        if self.center:
-            observed = self._rounds_about("observed", state, Y)
-            mean = self._once("mean", lambda: sums.mean_by_counts(*observed, len(zero)))
-            state = replace(state, mean=mean)
         if self._by_altproj:
             low_rank = self._rounds_about("low_rank", state, Y)
-            start: Any = zero, self._start_from(state, state.basis), self._first_rounds
+            start: Any = (
+                np.zeros(Y.shape[1]),
+                self._start_from(state, state.basis),
+                self._first_rounds,
+            )
             V = self._once("basis", lambda: power_method(*low_rank, *start).basis)
             state = replace(state, basis=V)
         return state

@@ -306,9 +306,10 @@ class RobustSubspaceTracker(STMissTracker):
     decompose = decompose
     _outliers_removed = _usable = outliers_of_tracker_removed
 
+    def _means(self, state: State, Y: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(Y).all(axis=0), np.nan, robust_mean(Y))
+
     def _first(self, state: State, Y: np.ndarray) -> State:
-        if self.center:
-            state = replace(state, mean=robust_mean(Y))
         if len(state.basis) or not self._by_altproj:
             return state
         k = self._rank(Y.shape[1])

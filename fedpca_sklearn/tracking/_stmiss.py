@@ -118,6 +118,8 @@ class State:
     mean : ndarray of shape (d,)
     basis : ndarray of shape (k, d)
         P_{j-1}. With the mean it fills the next batch.
+    unseen : ndarray of shape (d,), bool
+        Columns without an entry so far.
     n_rows : int
         Rows taken, j - 1 batches of them.
     updates_left, level, change_points
@@ -152,6 +154,7 @@ class State:
     summary: Subspace
     mean: np.ndarray
     basis: np.ndarray
+    unseen: Any = True
     n_rows: int = 0
     updates_left: int = 1
     level: float | None = None
@@ -169,6 +172,19 @@ class State:
     keeps: bool = False
     whole: bool = True
     rival: State | None = None
+
+
+def with_first_means(state: State, means: np.ndarray) -> State:
+    """State where unseen columns have the mean of a batch, from which missing entries are filled.
+
+    NaN where the batch has no entry either.
+    """
+    began, seen = state.summary.n_samples > 0, ~np.isnan(means)
+    new = seen & state.unseen if began else seen
+    mean = np.where(new, means, state.mean)
+    summary = state.summary._replace(mean=mean) if began and new.any() else state.summary
+    rival = None if state.rival is None else with_first_means(state.rival, means)
+    return replace(state, summary=summary, mean=mean, unseen=state.unseen & ~seen, rival=rival)
 
 
 class Filled(NamedTuple):

@@ -41,6 +41,7 @@ from ._stmiss import (
     past_weight,
     r_svd,
     residuals,
+    with_first_means,
 )
 
 
@@ -181,6 +182,8 @@ class STMissTracker(BlockTransformer):
 
     def _cleaned(self, state: State, Y: np.ndarray) -> tuple[State, np.ndarray]:
         """State that fills a batch, and its rows without outliers."""
+        if self.center and np.any(state.unseen):
+            state = with_first_means(state, self._means(state, Y))
         if not state.summary.n_samples:
             state = self._first(state, Y)
         Y, state = self._without_outliers(state, Y)
@@ -283,13 +286,15 @@ class STMissTracker(BlockTransformer):
 
     # ---------------------------------------------------------------- what differs
 
-    def _first(self, state: State, Y: np.ndarray) -> State:
-        """State whose mean and basis fill the first batch."""
-        if not self.center:
-            return state
+    def _means(self, state: State, Y: np.ndarray) -> np.ndarray:
+        """Mean of the entries of each column, NaN without any."""
         there = ~np.isnan(Y)
-        total = np.where(there, Y, 0.0).sum(axis=0)
-        return replace(state, mean=total / np.maximum(there.sum(axis=0), 1))
+        count = there.sum(axis=0)
+        return np.where(there, Y, 0.0).sum(axis=0) / np.where(count, count, np.nan)
+
+    def _first(self, state: State, Y: np.ndarray) -> State:
+        """State whose basis fills the first batch."""
+        return state
 
     def _without_outliers(self, state: State, Y: np.ndarray) -> tuple[np.ndarray, State]:
         """Rows with outliers marked as missing, and the state with their positions."""

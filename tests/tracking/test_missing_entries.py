@@ -89,6 +89,17 @@ def test_the_noise_is_that_of_observed_entries(code, share):
     assert_allclose(np.trace(model.get_covariance()), np.trace(np.cov(X.T)), rtol=0.1)
 
 
+@pytest.mark.parametrize("code", CODES[1:])
+def test_a_column_that_is_observed_late_has_its_mean_wherever_that_is(code):
+    """A far one was a component of its own, of the largest variance."""
+    X = with_holes(planted(600), 0.1)
+    X[:300, 4] = nan
+    shift = 1000.0 * (np.arange(20) == 4)
+    near, far = made(code).fit(X), made(code).fit(X + shift)
+    assert_allclose(far.mean_, near.mean_ + shift, rtol=0, atol=1e-8)
+    assert_allclose(far.get_covariance(), near.get_covariance(), atol=1e-8)
+
+
 # ------------------------------------------------------------------------------ coordinates
 
 
