@@ -26,8 +26,8 @@ def rayleigh_ritz(total: Subspace, V: np.ndarray, factor: np.ndarray) -> Subspac
     factor = np.concatenate([factor, np.zeros((few, len(V)))])
     _, s, W = scipy.linalg.svd(factor, full_matrices=False, check_finite=False)
     V = linalg.flip_signs(W @ V).astype(total.components.dtype, copy=False)
-    scatter = max(total.scatter, float(s @ s))
-    return total._replace(components=V, singular_values=s, scatter=scatter)
+    known = {"scatter": max(total.scatter, float(s @ s)), "column_scatter": total.column_scatter}
+    return total._replace(components=V, singular_values=s, **known)
 
 
 def factor_along(parts: Sequence[Subspace], V: np.ndarray) -> np.ndarray:

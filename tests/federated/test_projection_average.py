@@ -509,3 +509,10 @@ def test_a_step_takes_two_rounds(n, d, K, p):
         # what the variances need: a triangle of at most kept rows
         assert (down["messages_up"], down["floats_up"]) == (m, m * min(n, kept) * kept)
     assert log.floats_pooled == 3 * n * m * d
+
+
+def test_scatter_of_columns_is_known_where_rounding_adds_to_all_directions():
+    """In 20 of 50 draws the sum of squares along all directions was above that of the rows."""
+    for X in np.random.default_rng(0).standard_normal((20, 300, 3)):
+        pca = FederatedPCA(3, merge=ProjectionAverage()).fit(X, clients=np.arange(300) % 3)
+        assert_allclose(pca.subspace_.column_scatter, 300 * X.var(axis=0), rtol=1e-12)
