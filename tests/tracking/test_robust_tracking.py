@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import PAPER, f1_score, fitted_attributes
 from numpy.testing import assert_allclose, assert_array_equal
-from tracker_helpers import constant_stream
+from tracker_helpers import constant_stream, planted
 
 from fedpca_sklearn import (
     ChangeDetection,
@@ -323,6 +323,22 @@ def test_what_has_left_and_comes_back_is_counted_anew():
     share = share_of_what_stays(80, slice(TRAIN + 80, TRAIN + 120))  # the third of five batches
     assert share[80:120].max() < 0.05
     assert share[120:].min() > 0.9
+
+
+def test_the_level_of_what_stays_is_learnt_and_of_a_bursting_column_nothing():
+    X, _ = planted(1000)
+    stays = X.copy()
+    stays[400:, 4] += 20
+    support = OutlierSupport(absorb_after=100)
+    model = RobustSubspaceTracker(3, support_threshold=support).fit(stays)
+    assert not model.decompose(stays[-50:])[1].any()
+    burst = np.arange(500, 700)
+    X[burst, 4] += np.where(burst % 5, 50 * (-1) ** burst, 0)  # four of five
+    others = X.copy()
+    others[burst[::5], 4] += 0.2
+    first, second = (RobustSubspaceTracker(3, batch_size=50).fit(rows) for rows in (X, others))
+    assert_array_equal(first.outlier_mask_, second.outlier_mask_)
+    assert_array_equal(first.components_, second.components_)
 
 
 # ------------------------------------------------------------------------------ warnings
