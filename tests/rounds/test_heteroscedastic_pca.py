@@ -141,6 +141,15 @@ def test_a_round_without_any_site_changes_nothing():
     assert pca.communication_.rounds == plain.communication_.rounds + 1
 
 
+def test_sites_that_come_late_to_the_rounds_of_the_start_count_as_all_others():
+    X, labels, _ = sites()
+    schedule = np.zeros((100, 3), dtype=bool)
+    plain = fitted(1, X, labels, channel=PerfectChannel(dropout=schedule))
+    schedule[3:13, [0, 2]] = True
+    late = fitted(1, X, labels, channel=PerfectChannel(dropout=schedule))
+    assert sine(late.components_, plain.components_) < 0.01
+
+
 def test_too_few_rounds_are_told():
     X, labels, _ = sites()
     with pytest.warns(ConvergenceWarning, match=r"n_rounds=2 .* changed by .* tol=0\.0001"):
