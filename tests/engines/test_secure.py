@@ -380,6 +380,19 @@ def test_the_ring_has_room_for_a_number_at_the_bound_from_each_site(n, bits):
             assert abs(total - n * bound) <= n * grid.step(bits, n), more
 
 
+def test_what_exceeds_the_bound_is_right_in_sums_and_roundings_are_so_on_average():
+    grid, bits = Grid(0), 50
+    for size in np.ldexp([0.3, 0.4, 0.6, 0.7, 0.9], 64 - bits):
+        for sign in (-1, 1):
+            words = [grid.encode([x], bits, 2, b"") for x in (sign * size, 0.2 - sign * size)]
+            total = grid.decode(np.add.reduce(words), (1,), bits, 2)
+            assert abs(total - 0.2) <= 2 * np.spacing(size)
+    number = np.ldexp(3.25, -bits)
+    words = [grid.encode([number], bits, 2, b"%d" % i).view(np.int64) for i in range(1000)]
+    assert set(np.ravel(words)) == {3, 4}
+    assert abs(np.mean(words) - 3.25) < 4 * (0.25 * 0.75 / 1000) ** 0.5
+
+
 @pytest.mark.parametrize("bits", [22, 50])
 @pytest.mark.parametrize(
     "code", ["FederatedPCA(3)", "FederatedPCA(3, n_refinements=3)", "FederatedPCA(3, scale=True)"]

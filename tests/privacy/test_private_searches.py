@@ -283,6 +283,17 @@ def test_a_row_moves_what_is_compared_by_its_bound_at_most(length, monkeypatch):
     assert 0.1 < most <= 1.0
 
 
+def test_the_bound_of_what_is_compared_is_nearly_reached(monkeypatch):
+    X = np.repeat(np.eye(4)[[2]], 300, axis=0)
+    X[-2:] = 100, 100, 0, 0
+    other = X.copy()
+    other[-1, 0] *= -1
+    here = compared(X, monkeypatch)
+    there = compared(other, monkeypatch, released=here[0])
+    moved = max(abs(a - b).max() for a, b in zip(here[1:], there[1:], strict=True))
+    assert 0.97 < moved <= 1.0
+
+
 @pytest.mark.parametrize(("turns", "longer"), [(False, 0), (True, 3)])
 def test_a_norm_is_left_where_longer_rows_know_other_directions(turns, longer):
     """Rows of two lengths: with the same directions, and with others for the longer ones."""
