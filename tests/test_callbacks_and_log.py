@@ -102,9 +102,15 @@ def test_a_block_of_a_stream_is_a_task_and_there_are_at_most_a_hundred(n_blocks,
 
 
 @needs_callbacks
-@pytest.mark.parametrize("name", ["Federated", "Distributed", "OnlineDistributed"])
-def test_a_client_is_a_task(name):
-    assert blocks_begun(made(f"{name}PCA(2, n_clients=5)"), X) == 5
+@pytest.mark.parametrize(
+    "code",
+    ["FederatedPCA(2, ", "DistributedPCA(2, ", "OnlineDistributedPCA(2, ", "FederatedScaler("],
+)
+def test_a_client_is_a_task_and_those_after_a_stop_are_not_in_the_fit(code):
+    model = made(f"{code}n_clients=5)")
+    assert blocks_begun(model, X) == 5
+    assert blocks_begun(model, X, stop_after=2) == 2
+    assert list(model.clients_) == [0, 1]
 
 
 @needs_callbacks

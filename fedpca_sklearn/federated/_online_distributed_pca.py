@@ -240,7 +240,8 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
 
         def measure(basis: np.ndarray) -> list[np.ndarray]:
             means = {label: space.mean for label, (space, _) in found.items()}
-            again = ((*call, means[call[0]], basis) for call in rows_of(X, weight, shards))
+            rows = rows_of(X, weight, shards)
+            again = ((*call, means[call[0]], basis) for call in rows if call[0] in means)
             return list(Federation(self.n_jobs).map(local_moments, again))
 
         self._take_step(found, state, measure)
