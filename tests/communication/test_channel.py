@@ -136,9 +136,9 @@ def test_late_messages_lose_their_last_entries_without_padding(padding):
         of_one = round(12 - alone.sum())
         assert of_one <= lost
         assert_allclose(alone, [1.0] * (12 - of_one) + [0.0] * of_one, rtol=1e-12)
-    short, n_sent = one_each(FadingChannel(0.0, max_power=1e9, max_delay=50, padding=0), 500, 2)
-    assert n_sent == 500  # messages shorter than the delay are lost
-    assert np.all(short < 100)
+    short, n_sent = one_each(FadingChannel(0.0, max_power=1e9, max_delay=3, padding=0), 500, 2)
+    assert n_sent == 500  # of shorter messages than the delay nothing is left, for half of them
+    assert np.all(short < 300)
     for order in "CF":
         channel = FadingChannel(0.0, max_power=1e9, max_delay=2, padding=0)
         message = np.asarray(np.ones((3, 4)), order=order)

@@ -142,7 +142,7 @@ basis | it * (1 + 1e-6) | orthonormal rows, they are off by 2.0e-06
 basis | it[:, :-1]; it[0]; it[None] | shape (k, {d}
 basis | np.eye({d} + 1)[:, :-1] | k <=
 basis_of_any_length | np.eye({d}) | k <= 3
-basis_of_any_length | it * 2.0**400; it * 1e300 | factors must be numbers up to 2.6e+120
+basis_of_any_length | it * 2.0**400; -abs(it) * 1e300 | factors must be numbers up to 2.6e+120
 mean | np.zeros((200, {d})); it[None]; it[:, None]; 3.0; it[:-1] | the mean must have shape ({d},)
 first_mean | np.zeros((200, 12)); it[:-1]; 3.0 | the mean must have shape (12,)
 basis | it * np.nan | is NaN or infinity

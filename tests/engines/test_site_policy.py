@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -22,6 +23,7 @@ from engines.site_helpers import (
     whole,
 )
 from flwr.app import ConfigRecord
+from sklearn.base import clone
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, FederatedPowerPCA, PrivacyLedger
 from fedpca_sklearn.__main__ import main
@@ -277,6 +279,22 @@ def test_a_private_site_lost_between_rounds_costs_the_others_nothing_more(at):
     others = np.concatenate([PARTS["east"], PARTS["north"]])
     assert np.linalg.norm(fitted.mean_ - others.mean(axis=0)) < 20
     assert fitted.n_samples_ == 140
+
+
+def test_rounds_before_two_sites_are_lost_are_not_spent_again(at):
+    at_question, n_asked = {"west": 2, "north": 3}, Counter()
+
+    def spoil(site, message, reply):
+        n_asked[site] += kind_of(message) == "times_scatter"
+        return None if n_asked[site] >= at_question.get(site, np.inf) else reply
+
+    policies = {site: at(site, mechanism=NOISE) for site in PARTS}
+    options, estimator = {"min_sites": 1}, clone(PRIVATE_ROUNDS).set_params(n_rounds=4)
+    with pytest.warns(UserWarning, match="Fitted without"):
+        fitted = fit(estimator, spoil=spoil, policies=policies, options=options)
+    assert fitted.clients_ == ["east"]
+    assert fitted.n_iter_ == 4
+    assert fitted.privacy_spent_ == pytest.approx((1.0, 1e-5))
 
 
 @pytest.mark.parametrize(

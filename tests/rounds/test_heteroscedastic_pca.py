@@ -108,8 +108,8 @@ def test_rounds_are_sums_of_few_floats():
 
 def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own():
     X, labels, V = sites()
-    few = np.concatenate([X, 5 + 3 * np.random.default_rng(1).standard_normal((3, D))])
-    pca = fitted(50, few, np.r_[labels, ["few"] * 3])
+    few = np.concatenate([X, 5 + 3 * np.random.default_rng(1).standard_normal((4, D))])
+    pca = fitted(50, few, np.r_[labels, ["few"] * 4])
     assert pca.noise_variances_["few"] == pytest.approx(few.var(axis=0).mean(), rel=1e-9)
     assert sine(pca.components_, V) < 0.5
     light = FederatedHeteroscedasticPCA(3, tol=1.0, random_state=0)

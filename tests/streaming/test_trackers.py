@@ -296,6 +296,17 @@ def test_another_step_size_holds_from_the_next_rows_on(before, after, share):
     assert sine(model.components_, other.components_) < 1e-8
 
 
+@pytest.mark.parametrize("step_size", ["averaged", "greedy", 0.1])
+@pytest.mark.parametrize("missing", [[], [0, 7]])
+def test_rows_orthogonal_to_the_subspace_or_within_it_turn_nothing(step_size, missing):
+    X = np.zeros((9, 8))
+    X[::2, 3:7] = 1, 2, 0, 3
+    X[1::2, 1:3] = 1, 2
+    X[:, missing] = np.nan
+    model = GROUSE(2, step_size=step_size, center=False, init=np.eye(2, 8, 1)).fit(X)
+    assert sine(model.components_, np.eye(2, 8, 1)) < 1e-8
+
+
 LOUD = {
     "change": (planted(700)[0], planted(300, seed=9), 0.95),
     "silence": (np.full((700, 20), 3.0), planted(600, seed=9), 0.97),
