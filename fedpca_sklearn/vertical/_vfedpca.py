@@ -444,12 +444,10 @@ def _average(
     if method.weight_scaling and method.weighting != "equal" and len(weights) > 1:
         weights = _scaled(weights, method.weight_scaling == "ceil")
     turned = signs[:, None] * vectors
-    average = weights @ turned
     if method.weighting != "projection":
-        return unit(average)
+        return unit(weights @ turned)
     rooted = np.sqrt(weights)[:, None] * turned
-    u = unit(leading(rooted @ rooted.T) @ rooted)
-    return -u if u @ average < 0 else u
+    return unit(leading(rooted @ rooted.T) @ rooted)
 
 
 def _scaled(weights: np.ndarray, ceil: bool) -> np.ndarray:
