@@ -496,6 +496,13 @@ def test_rows_that_follow_a_summary_that_was_cut():
     assert_allclose(again.subspace_.column_scatter, 300 * X.var(axis=0))
 
 
+def test_a_merge_keeps_directions_for_confounders_as_well():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 16)) @ rng.standard_normal((16, 800))
+    pca = FederatedPCA(3, partial_out=[0, 1, 2, 3]).fit(X, clients=np.arange(60) % 4)
+    assert pca.subspace_error_bound_ < 1e-10
+
+
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("n", [150, 1500])
 def test_confounders_are_kept_whole_beside_a_cut(scale, n):

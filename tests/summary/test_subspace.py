@@ -347,6 +347,13 @@ def test_directions_as_small_as_roundings_are_counted_as_they_are_found():
         assert subspace.nbytes == len(subspace.to_bytes())
 
 
+def test_singular_values_that_are_equal_do_not_rise_by_rounding():
+    for seed in range(10):
+        X = make_rows(400, 150, seed=seed)
+        U, _, Vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+        assert np.diff(StreamingPCA(3).fit(U @ Vt).subspace_.singular_values).max() <= 0
+
+
 @pytest.mark.parametrize("scale", [False, True])
 def test_the_last_wanted_direction_of_sums_is_right_however_small(scale):
     rng = np.random.default_rng(0)
