@@ -313,7 +313,7 @@ class OnlineDistributedPCA(StreamingClientsTransformer):
         The clients measure those of this step in a second exchange.
         """
         basis = np.ascontiguousarray(mean.vectors.T)
-        moments = measure(basis)
+        moments = measure(basis) if basis.size else [np.zeros((0, 0))] * len(spaces)
         down = [message_of(mean.vectors)] * len(spaces)
         self.communication_.record(map(message_of, moments), down)
         parts = [part for part in (state.total, *spaces.values()) if part.n_samples > 0]

@@ -121,6 +121,8 @@ OnlineDistributedPCA(3) | weights | plain | 1e-10
 OnlineDistributedPCA(3, weighting="rows") | weights | secure | 1e-9
 OnlineDistributedPCA(3, projection_dim=5) | rows | secure | 1e-9
 OnlineDistributedPCA(3, center=False) | rows | secure | 1e-9
+OnlineDistributedPCA(3) | all constant | plain | 1e-10
+OnlineDistributedPCA(3) | all constant | secure | 1e-10
 FederatedPowerPCA(3, acceleration="krylov", random_state=0) | batches | plain | 1e-10
 FederatedPowerPCA(3, random_state=0) | weights | plain | 1e-10
 FederatedPowerPCA(3, local_steps=3, n_rounds=5, random_state=0) | rows | plain | 1e-10
