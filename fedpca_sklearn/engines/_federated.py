@@ -197,13 +197,13 @@ def _multiply(
         about = summary.scatter + n * float(difference @ difference)
         reach = np.sqrt(about / n) + float(np.abs(mean).max(initial=0.0))
         with np.errstate(over="ignore"):  # as liars can make it
-            size = float(np.linalg.norm(products))
+            size = float(np.linalg.norm(products / (about or 1.0)))
             within = block @ products.reshape(block.shape).T
         same = (
             abs(count - n) <= _SAME * n
             and float(np.abs(rest / n - difference).max()) <= _SAME * reach
             and abs(scatter - about) <= _SAME * (about + n * float(mean @ mean) * _SAME)
-            and size <= (1 + _SAME) * about  # of an orthonormal block
+            and size <= (1 + _SAME) * (about > 0)  # of an orthonormal block
             and np.trace(within) <= (1 + _SAME) * about
             and np.abs(within - within.T).max(initial=0.0) <= _SAME * about
         )

@@ -293,6 +293,7 @@ def sites_of(kind):
         X[LABELS == "north", 2] = np.nan  # nobody measures it there
     if "wide" in kind:
         X = make_power_law(200, 300, alpha=1.5, random_state=0) + 3.0
+        X = X * 1e100 if "large" in kind else X
     if kind == "strong":  # few rounds are enough
         X = 3 + (X - 3) / np.arange(1, 9) * np.r_[8, 4, np.full(6, 0.3)]
     if "sparse" in kind:

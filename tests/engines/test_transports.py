@@ -104,6 +104,7 @@ FederatedPCA(2, scale=True) | constant | secure | 1e-6
 FederatedPCA(2) | all constant | secure | 1e-10
 FederatedPCA(3, scale=True, partial_out=[5], n_refinements=3) | wide | plain | 1e-5
 FederatedPCA(3, n_refinements=3) | wide weights | plain | 1e-9
+FederatedPCA(3, n_refinements=2) | wide large | plain | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes of units | secure | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes and weights | secure | 1e-9
 DistributedPCA(3, missing=AvailablePairs()) | far holes | secure | 1e-7
