@@ -270,7 +270,7 @@ class Grid:
         lost = 0 if self.size is None else max(int(np.max(self.exponent - self.size)), 0)
         if bits + lost <= room or bits >= room:
             return [(self.exponent, min(bits + lost, max(room, bits)))]
-        gain = room - 1 - _HIDING - 1
+        gain = _gain(room - 1)
         n_words = min(1 + -(-(bits + lost - room) // gain), _MOST_WORDS)
         return [(self.exponent - i * gain, room - 1) for i in range(n_words)]
 
@@ -284,35 +284,47 @@ class Grid:
         seed = hashlib.sha256(question + values.tobytes()).digest()
         rng, words = np.random.default_rng(np.frombuffer(seed, np.uint32)), []
         levels = self.levels(bits, n_sites)
+        owed = np.uint64(0)  # what the word before has too much
         for i, (exponent, used) in enumerate(levels):
             with np.errstate(over="ignore"):
                 scaled = np.ldexp(values, used - exponent)
             scaled = np.where(np.abs(scaled) < _RING, scaled, _NO_NUMBER)
-            whole = np.floor(scaled)
-            whole += rng.random(values.shape) < scaled - whole
             if i + 1 < len(levels):
-                whole += rng.integers(-(2**_HIDING), 2**_HIDING, values.shape)
+                whole = np.rint(scaled)  # the rest is a float
                 values = values - np.ldexp(whole, exponent - used)
-            words.append(_modulo(whole).ravel())
+                hiding = rng.integers(-(2**_HIDING), 2**_HIDING, values.shape).view(np.uint64)
+                words.append((_modulo(whole) + hiding - owed).ravel())
+                owed = hiding << np.uint64(_gain(used))
+            else:
+                whole = np.floor(scaled)
+                whole += rng.random(values.shape) < scaled - whole
+                words.append((_modulo(whole) - owed).ravel())
         return np.concatenate(words)
 
     def decode(
         self, words: np.ndarray, shape: tuple[int, ...], bits: int, n_sites: int
     ) -> np.ndarray:
         """The sum of numbers whose words add up to these."""
-        levels, total = self.levels(bits, n_sites), np.zeros(shape)
+        levels, total, owed = self.levels(bits, n_sites), np.zeros(shape), np.uint64(0)
         parts = zip(np.split(words, len(levels)), levels, strict=True)
-        for part, (exponent, used) in reversed([*parts]):
+        for i, (part, (exponent, used)) in reversed([*enumerate(parts)]):
+            part, owed = part + owed, np.uint64(0)
+            if i:  # what is whole in the word before goes there, so that floats hold both
+                half = np.uint64(1 << _gain(used) - 1)
+                over = (part + half).view(np.int64) >> _gain(used)
+                part, owed = part - (over << _gain(used)).view(np.uint64), over.view(np.uint64)
             total += channel.decode(part, exponent, used).reshape(shape)
         return total
 
     def step(self, bits: int, n_sites: int) -> Any:
         """The most by which a number of a site is rounded."""
-        (first, used), *_, (last, used_last) = self.levels(bits, n_sites) * 2
-        step = np.ldexp(1.0, last - used_last)
-        if np.all(last == first):
-            return step
-        return step + np.ldexp(1.0, first - used + _HIDING - 50)  # floats beside what hides words
+        exponent, used = self.levels(bits, n_sites)[-1]
+        return np.ldexp(1.0, exponent - used)
+
+
+def _gain(used: int) -> int:
+    """Bits by which the next word of a number is finer than one of so many bits."""
+    return used - _HIDING - 1
 
 
 def _modulo(whole: np.ndarray) -> np.ndarray:

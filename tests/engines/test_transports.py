@@ -108,7 +108,7 @@ FederatedPCA(3, n_refinements=2) | wide large | plain | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes of units | secure | 1e-9
 FederatedPCA(3, missing=AvailablePairs()) | holes and weights | secure | 1e-9
 DistributedPCA(3, missing=AvailablePairs()) | far holes | secure | 1e-7
-FederatedPCA(3, missing=ConditionalFill(3)) | far holes | secure | 1e-7
+FederatedPCA(3, missing=ConditionalFill(3)) | far holes | secure | 1e-9
 FederatedPCA(3, missing=ConditionalFill(3)) | holes and weights | secure | 1e-9
 FederatedPCA(0.6, missing=ConditionalFill(n_rounds=2)) | holes | plain | 1e-10
 FederatedPCA("held-out", missing=ConditionalFill()) | holes | secure | 1e-9
