@@ -330,7 +330,7 @@ class STMissTracker(BlockTransformer):
         """
         there, Z = ~np.isnan(Y), Y - state.mean
         R = np.where(there, Z - filled.coordinates @ state.basis, 0.0)
-        k, seen = filled.numbers, np.sum(there, axis=1)
+        k, seen = filled.numbers.clip(min=0), np.sum(there, axis=1)  # none, but for rounding
         with np.errstate(over="ignore"):
             squares = np.sum(R**2, axis=1), np.nansum(Z**2, axis=1)
         parts = np.stack([*squares, seen - k, seen], axis=1)

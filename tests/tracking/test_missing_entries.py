@@ -100,6 +100,17 @@ def test_a_column_that_is_observed_late_has_its_mean_wherever_that_is(code):
     assert_allclose(far.get_covariance(), near.get_covariance(), atol=1e-8)
 
 
+@pytest.mark.parametrize("fill", ["conditional", "subspace"])
+def test_batches_without_any_entry_say_nothing(fill):
+    """Of noise neither: by rounding they had less than no coordinates, and a noise of zero."""
+    X = with_holes(planted(600), 0.2)
+    empty = np.full((400, 20), nan)
+    plain = SubspaceTracker(3, fill=fill).fit(X)
+    found = SubspaceTracker(3, fill=fill).fit(np.concatenate([X[:200], empty, X[200:]]))
+    assert_allclose(found.components_, plain.components_, atol=1e-12)
+    assert_allclose(found.get_covariance(), plain.get_covariance(), atol=1e-12)
+
+
 # ------------------------------------------------------------------------------ coordinates
 
 
