@@ -80,14 +80,16 @@ def row_scatter(
     return RowScatter(G, shift, offset, lost)
 
 
-def mean_in_two_parts(Y: Any, root_w: np.ndarray | None, n: float) -> tuple[np.ndarray, np.ndarray]:
+def mean_in_two_parts(Y: Any, w: np.ndarray | None, n: float) -> tuple[np.ndarray, np.ndarray]:
     """A point near the mean of weighted rows, and the way from it to the mean."""
-    shift = guessed_mean(Y)
-    sums = np.zeros(len(shift))
-    for rows in row_slices(*Y.shape):
-        Z = dense(Y[rows]) - shift
-        sums += Z.sum(axis=0) if root_w is None else (root_w[rows] ** 2) @ Z
-    return shift, sums / n
+    shift, offset = guessed_mean(Y), np.zeros(Y.shape[1])
+    for _ in range(1 if w is None else 2):  # nearly all weight may be far from the first one
+        shift, sums = shift + offset, np.zeros(len(shift))
+        for rows in row_slices(*Y.shape):
+            Z = dense(Y[rows]) - shift
+            sums += Z.sum(axis=0) if w is None else w[rows] @ Z
+        offset = sums / n
+    return shift, offset
 
 
 def dense(rows: Any) -> np.ndarray:

@@ -428,7 +428,7 @@ class DenseBlock(Block):
     def _triangle(self) -> np.ndarray:
         """R factor of the stack, some rows at a time."""
         if self.center:
-            self._centre(*mean_in_two_parts(self.Y, self.root_w, self.n_block))
+            self._centre(*mean_in_two_parts(self.Y, self.w, self.n_block))
         self.column_scatter = np.zeros(self.d)
         R = triangle(np.zeros((0, self.d)), self.V * self.s[:, None])
         for rows in slices_of(self.m, rows_of_qr(self.d, self.k)):

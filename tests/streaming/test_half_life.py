@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from golden_cases import made
 from helpers import assert_finite_and_orthonormal, sine, svd_of, with_holes
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
@@ -112,6 +112,7 @@ def test_a_half_life_needs_no_other_parameter():
     st.integers(1, 5),
     st.sampled_from(["s", "ns"]),
 )
+@example(11, 5, 0.05, True, 1, "s")  # one row has nearly all weight, far from the plain mean
 def test_weights_are_those_of_the_times_whatever_their_order(n, seed, h, weighted, n_calls, unit):
     rng = np.random.default_rng(seed)
     minutes = rng.choice([0, 0, 1, 7, 200, 1500], n)  # ties and gaps, in any order
