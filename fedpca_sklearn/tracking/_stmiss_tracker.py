@@ -182,9 +182,10 @@ class STMissTracker(BlockTransformer):
 
     def _cleaned(self, state: State, Y: np.ndarray) -> tuple[State, np.ndarray]:
         """State that fills a batch, and its rows without outliers."""
-        if self.center and np.any(state.unseen):
+        first = not state.summary.n_samples
+        if self.center and (first or np.any(state.unseen)):
             state = with_first_means(state, self._means(state, Y))
-        if not state.summary.n_samples:
+        if first:
             state = self._first(state, Y)
         Y, state = self._without_outliers(state, Y)
         return state, Y

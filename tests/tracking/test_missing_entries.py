@@ -100,6 +100,17 @@ def test_a_column_that_is_observed_late_has_its_mean_wherever_that_is(code):
     assert_allclose(far.get_covariance(), near.get_covariance(), atol=1e-8)
 
 
+def test_a_first_batch_of_which_no_row_counts_leaves_no_mean():
+    """Two entries of each row do not determine three coordinates in a basis that is given."""
+    X, few = with_holes(planted(200), 0.2), np.full((40, 20), nan)
+    few[np.arange(40), np.arange(40) % 20] = few[np.arange(40), np.arange(1, 41) % 20] = 1e3
+    tracker = SubspaceTracker(3, init=random_basis(np.random.default_rng(9), 3, 20), batch_size=40)
+    plain = SubspaceTracker(**tracker.get_params()).fit(X)
+    found = tracker.fit(np.concatenate([few, X]))
+    assert_allclose(found.mean_, plain.mean_, rtol=0, atol=1e-10)
+    assert_allclose(found.components_, plain.components_, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("fill", ["conditional", "subspace"])
 def test_batches_without_any_entry_say_nothing(fill):
     """Of noise neither: by rounding they had less than no coordinates, and a noise of zero."""
