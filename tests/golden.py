@@ -41,6 +41,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -70,6 +71,9 @@ VARIANCES = ("explained_variance_", "noise_variance_", "explained_variance_inter
 # Of which less is as good.
 ONE_SIDED = ("excess", "subspace_error_bound_")
 SENT = ("bytes_up", "bytes_down", "floats_busiest", "messages_up", "messages_down", "rounds")
+# Methods that are asked about three rows, of which one lacks an entry where that may be.
+ASKED = ("inverse_transform", "score", "score_samples", "get_covariance", "get_precision", "impute")
+ASKED += ("decompose", "statistics", "contributions", "decision_function")
 # Copies of rows, and objects that say nothing that is not in other attributes.
 LEFT_OUT = {"clients_", "n_features_in_", "low_rank_", "sparse_", "landmarks_", "feature_groups_"}
 # What makes components those of other rows than the ones that are given.
@@ -90,13 +94,51 @@ def found(code, how, X, given):
         except Exception as error:
             fit.error = text_of(error)
         else:
-            look_at(model, fit)
-            if how != "ties":  # where components may be turned
+            look_at(model, fit) if how != "call" else look_into(model, fit)
+            if how not in ("ties", "call"):  # where components may be turned
                 note("transformed", np.abs(scores(model, X[:2].copy())), fit)
-            if np.isfinite(bound_of(fit)) and not any(word in code for word in OTHER_ROWS):
+                ask(model, X[:3].copy(), fit)
+            stated = how != "call" and np.isfinite(bound_of(fit))
+            if stated and not any(word in code for word in OTHER_ROWS):
                 fit.arrays["excess"] = excess(X, given, model)
     fit.warnings = sorted({f"{w.category.__name__}: {w.message}" for w in caught})
     return fit
+
+
+def ask(model, rows, fit):
+    """Note what the methods of a model say of rows: a sum of what they return over the rows."""
+    if not sp.issparse(rows) and model.__sklearn_tags__().input_tags.allow_nan:
+        rows[0, 3] = np.nan
+    given = {"inverse_transform": (scores(model, rows),), "get_covariance": (), "get_precision": ()}
+    for name in ASKED:
+        if hasattr(model, name):
+            try:
+                value = getattr(model, name)(*given.get(name, (rows,)))
+            except Exception as error:
+                fit.whole[name] = text_of(error)
+                continue
+            for i, part in enumerate(value if isinstance(value, tuple) else (value,)):
+                part = np.atleast_1d(part.toarray() if sp.issparse(part) else part)
+                note(f"{name}.{i}", (1 / np.arange(1.0, 1 + len(part))) @ part, fit)
+
+
+def look_into(value, fit, name=""):
+    """Note all numbers and texts of what a call returned."""
+    if isinstance(value, BaseEstimator):
+        look_at(value, fit, name)
+    elif isinstance(value, (str, bool, type(None))):
+        fit.whole[name] = str(value)
+    elif isinstance(value, (int, float, np.generic, np.ndarray)):
+        note(name or "value", np.asarray(value), fit)
+    elif isinstance(value, Mapping) or not isinstance(value, (list, tuple)):
+        public = [a for a in dir(value) if not a.startswith("_")]
+        parts = value if isinstance(value, Mapping) else {a: getattr(value, a) for a in public}
+        for key, part in parts.items():
+            if not callable(part):
+                look_into(part, fit, f"{name}.{key}_".lstrip("."))
+    else:
+        for key, part in enumerate(value):
+            look_into(part, fit, f"{name}.{key}".lstrip("."))
 
 
 def scores(model, rows):
@@ -178,7 +220,7 @@ def bound_of(fit):
 
 def distances(name, ours, theirs, values):
     """How far an array is from another: a number, or one for each component."""
-    if not name.endswith("components_") or name in UP_TO_SIGN:
+    if not name.endswith("components_") or name in UP_TO_SIGN or ours.ndim < 2:
         with np.errstate(invalid="ignore"):
             far = np.abs(ours - theirs)
         same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))

@@ -13,7 +13,8 @@ from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
 import fedpca_sklearn
 
 NAMES = {name: getattr(fedpca_sklearn, name) for name in fedpca_sklearn.__all__}
-NAMES |= {"PCA": PCA, "IncrementalPCA": IncrementalPCA, "TruncatedSVD": TruncatedSVD, "np": np}
+NAMES |= {"PCA": PCA, "IncrementalPCA": IncrementalPCA, "TruncatedSVD": TruncatedSVD}
+NAMES |= {"np": np, "sp": sp}
 SETS = ("dense", "sparse", "float32", "weighted", "far", "missing")
 # Distance of the far mean from the origin, in deviations of a column.
 FAR = 1e5
@@ -246,6 +247,127 @@ DistributedPCA(4)
 SubspaceMonitor(StreamingPCA(2), limits="chi2")
 """
 
+# Each is evaluated, with rows `X`, weights `w`, labels of sites `clients`, rows and summaries of
+# these (`parts`, `summaries`), rows with missing entries and a complete one (`holes`), and `wide`
+# rows of 300 features.
+BY_CALL = """
+Subspace.from_rows(X, 3)
+Subspace.from_rows(X, 3, center=False, sample_weight=w)
+Subspace.from_rows(X[:6])
+Subspace.from_rows(X[:6]).update(X[6:], 4, forgetting_factor=0.9)
+Subspace.from_rows(X[:50], 4).update(X[50:], 2, sample_weight=w[50:])
+Subspace.from_rows(X, 3).decay(0.25).truncate(2)
+Subspace.empty(10).update(X[:1])
+Subspace.from_bytes(Subspace.from_rows(X, 4).to_bytes())
+[len(Subspace.from_rows(rows, k).to_bytes()) for rows in (X, X[:4], wide) for k in (None, 1, 3)]
+Subspace.from_estimator(PCA(3).fit(X))
+Subspace.from_estimator(IncrementalPCA(3).fit(X))
+Subspace.from_rows(wide[:9]).truncate(3)
+merge_subspaces(summaries)
+merge_subspaces(summaries, 3, method="qr")
+merge_subspaces(summaries, 3, method="gram", weights=[1.0, 0.5, 2.0, 0.0])
+merge_subspaces(summaries, 3, method="orthogonal")
+merge_subspaces(summaries, 0.9, method="svd")
+merge_subspaces([Subspace.from_rows(X[:3]), Subspace.empty(10), Subspace.from_rows(X[3:4])])
+StreamingPCA.from_subspace(summaries[0], 3, n_samples_seen=70).partial_fit(X)
+StreamingPCA.from_subspace(Subspace.from_rows(wide, 20), 3, forgetting_factor=0.9).partial_fit(wide)
+StreamingPCA(2, oversampling=0, block_size=20).fit(X).refine(X, n_rounds=2)
+StreamingPCA(2, half_life="1h").partial_fit(X, times=np.datetime64("2026-01-01") + 60 * np.arange(len(X)))
+StreamingPCA(2, half_life="30s").partial_fit(X[:90], times=np.arange(90).astype("datetime64[s]")).partial_fit(X[90:], times=np.arange(99, 169).astype("datetime64[s]"))
+StreamingPCA(3).fit(X).to_sklearn()
+StreamingPCA(3, scale=True, partial_out=[1]).fit(X).inverse_transform(X[:3, :3] / 9)
+StreamingPCA(3, whiten=True).fit(X).inverse_transform(np.eye(3))
+FederatedPCA.from_subspaces(summaries, 3, scale=True)
+FederatedPCA.from_subspaces(summaries, 2, partial_out=[1, 2], merge=SubspaceMerge(fan_in=2))
+FederatedPCA.from_subspaces(summaries, "parallel")
+FederatedPCA.from_pairs([PairMoments.from_rows(holes[clients == c], sample_weight=w[clients == c]) for c in range(4)], 3)
+FederatedPCA.from_pairs([PairMoments.from_rows(holes)], 3, missing=AvailablePairs(min_rows=40))
+PairMoments.from_rows(holes, sample_weight=w).covariance(30)
+len(PairMoments.from_rows(holes).to_bytes())
+FederatedPCA(2).fit(X, clients=clients).remove(1)
+FederatedPCA(2, estimator=StreamingPCA(2, oversampling=0, block_size=20)).fit(X, clients=clients).refine(X, clients=clients, n_rounds=2)
+FederatedPCA(2, merge=RobustMerge()).fit(X + 60 * (clients == 3)[:, None] * (X[:, :1] > 3), clients=clients)
+FederatedPCA(3).fit(X, clients=clients, sample_weight=w * (clients != 2))
+PersonalizedPCA(1, 2).fit(X, clients=clients).transform(X[:9], clients=clients[:9])
+PersonalizedPCA(1, 2).fit(X, clients=clients).inverse_transform(np.ones((9, 3)), clients=clients[:9])
+PersonalizedPCA(1, 2).fit(X[clients < 3], clients=clients[clients < 3]).adapt(X[clients == 3], clients=clients[clients == 3])
+PersonalizedPCA(1, 2).fit(X, clients=clients).refine(X, clients=clients, n_rounds=2)
+PersonalizedPCA(1, 2).fit(X, clients=clients).remove(1)
+FederatedScaler.from_subspaces(summaries)
+FederatedScaler(with_mean=False).from_subspaces(summaries[:2], with_std=False)
+FederatedScaler().fit(holes, clients=clients, sample_weight=w).inverse_transform(X[:4])
+jackknife_intervals(summaries, 2, confidence=0.9)
+jackknife_intervals([Subspace.from_rows(X[i::9]) for i in range(9)], 3)
+parallel_analysis(Subspace.from_rows(X), level=0.1, n_draws=40, random_state=3)
+parallel_analysis(Subspace.from_rows(wide, 30), n_draws=20)
+[(found.errors, found.ranks, found.prequential_errors, found.best_errors) for found in (evaluate_stream(StreamingPCA(2), X, batch_size=20, n_checkpoints=4), evaluate_stream(GROUSE(2, random_state=0), holes, X, batch_size=40))]
+[reconstruction_error(X, np.eye(10)[:3], X.mean(axis=0)), excess_error(X, np.eye(10)[:3]), reconstruction_error(wide, np.eye(300)[5:9])]
+[subspace_distance(X[:3], X[3:6], metric=m) for m in ("sin", "projection", "chordal")]
+[subspace_distance(X[:2], X[2:5]), subspace_distance(X[:4], X[:4] + 1e-9 * X[4:8])]
+projected_sparse_recovery(X[:5] + 90 * (np.eye(10)[2:7]), StreamingPCA(2).fit(X).components_, 3.0)
+make_power_law(30, 8, alpha=0.7, random_state=1)
+make_power_law(9, 5, random_state=1, return_components=2)
+make_spiked(30, 8, spikes=[4.0, 2.0], noise_variance=0.5, random_state=1)
+make_subspace_stream(60, 12, 2, random_state=1)
+make_subspace_stream(60, 12, 2, model="piecewise", change_points=[20, 45], missing_pattern="moving", outliers=0.1, random_state=1)
+make_subspace_stream(60, 12, 2, delta=0.1, variances=[4.0, 1.0], noise_std=0.1, outliers=0.2, outlier_pattern="moving", outlier_range=(5.0, 9.0), random_state=1)
+[partition_clients(clients, 3, method=m, random_state=1) for m in ("iid", "label", "dirichlet")]
+partition_clients(clients, 5, method="dirichlet", concentration=0.1, random_state=2)
+[batch.sum() for batch in iter_batches([X[:20], X[20:90]], batch_size=33)]
+load_balanced_schedule(4, 12)
+load_balanced_schedule(4, 9, layout="intervals")
+[graph.neighbours(5) for graph in (Ring(), Star(), Complete())]
+FederatedPowerPCA(2, n_rounds=5, channel=FadingChannel(1e-3, 0.01, max_delay=3, dropout=0.2), random_state=0).fit(X, clients=clients)
+FederatedPowerPCA(2, n_rounds=4, channel=RobustSum(1), random_state=0).fit(np.where((clients == 3)[:, None], 9 * X[:, ::-1], X), clients=clients)
+VerticalFederatedPCA(2, feature_groups=4, topology=Graph([[0, 1, 0, 0], [1, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]]), random_state=0).fit(X)
+VerticalFederatedPCA(2, feature_groups=4, method=VFedPCA(9, 6, update="original", exchange="neighbours"), topology="ring", random_state=0).fit(X)
+VerticalFederatedPCA(2, feature_groups=4, method=VFedPCA(9, 6, warm_start=False, weight_scaling=False), random_state=0).fit(X)
+VerticalFederatedPCA(2, feature_groups=4, method=LeftVectorMerge(2), topology="star").fit(X)
+VerticalFederatedKernelPCA(2, feature_groups=2, kernel="linear", center=False).fit(X).transform(X[:5])
+VerticalFederatedKernelPCA(1, feature_groups=2, aggregation=VFedPCA(9, 3), topology="ring", kernel="poly", random_state=0).fit(X)
+[AnalyzeGauss(e, 1e-5, 3.0, center=0.0).plan(900, 12, 2, spectrum=9.0 * 0.7 ** np.arange(12)) for e in (0.5, 4.0)]
+ModSuLQ(1.0, 1e-5, 3.0, trust="sum").plan(20_000, 30, 2)
+AnalyzeGauss(1.0, 1e-5, "private", center="private").plan(5_000, 20, 3, spectrum=[9.0, 4.0, 1.0])
+[m.costs(12, 5) for m in (FedPowerNoise(1.0, 1e-5, 3.0), AnalyzeGauss(1.0, 1e-5, 3.0), ScalerNoise(1.0, 1e-5), StreamingModSuLQ(1.0, 1e-5, 3.0))]
+FederatedPCA(2, mechanism=ModSuLQ(9.0, 1e-3, 40.0, center=X.mean(axis=0), mean="fixed"), random_state=1).fit(X, clients=clients)
+FederatedPCA(2, mechanism=AnalyzeGauss(9.0, 1e-3, "private", center=0.0, n_releases=3), random_state=1).partial_fit(X, clients=clients)
+FederatedPowerPCA(2, n_rounds=3, mechanism=FedPowerNoise(9.0, 1e-3, 40.0, center=1.0, trust="sum"), random_state=1).fit(X, clients=clients)
+FederatedScaler(mechanism=ScalerNoise(9.0, 1e-3, trust="sum", bounds=(0.1, 100.0)), random_state=1).fit(X, clients=clients)
+SubspaceMonitor(StreamingPCA(2)).fit(X[:120]).predict(X[110:] + 9.0 * (np.arange(50) > 30)[:, None])
+SubspaceMonitor(StreamingPCA(2), limits="chi2").fit(X[:120]).contributions(X[110:] * 2)
+SubspaceMonitor(StreamingPCA(2, forgetting_factor=0.97), contamination=0.1).fit(X[:60]).partial_fit(holes[60:])
+SubspaceMonitor(StreamingPCA(2), drift_window=15, drift_level=0.05).fit(X[:70]).partial_fit(X[70:] * 1.5).partial_fit(X[:60])
+SubspaceMonitor(StreamingPCA(2, half_life="9min")).fit(X, times=np.datetime64("2026-01-01T00:00") + np.arange(len(X)))
+SubspaceMonitor(SubspaceTracker(2)).fit(holes[:100]).statistics(holes[100:])
+SubspaceMonitor.from_subspace(Subspace.from_rows(X, 4), 2, limits="chi2").statistics(holes)
+SubspaceMonitor.from_estimator(FederatedPCA(2).fit(X, clients=clients), limits="chi2").score_samples(X)
+RobustSubspaceTracker(2, batch_size=20).fit(holes).decompose(X[:30] + 80.0 * np.eye(30, 10, -3))
+FederatedSubspaceTracker(2, batch_size=20, n_rounds=3, random_state=0).fit(X, clients=clients).decompose(holes[:20])
+AlternatingProjections(2).fit(X).decompose(X + 80.0 * (np.arange(1600).reshape(160, 10) % 37 == 0))
+SubspaceTracker(2, batch_size=20).fit(holes).impute(holes[:30])
+PETRELS(2, random_state=0).fit(holes).impute(holes[:30])
+DistributedPCA(2, missing=AvailablePairs()).fit(holes, clients=clients).impute(holes[:30])
+FederatedPCA(2, missing=ConditionalFill(2)).fit(holes, clients=clients, sample_weight=w).impute(holes[:30])
+FederatedPCA(2, missing=AvailablePairs(min_rows=9)).fit(holes, clients=clients, sample_weight=w)
+TruncatedDistributedPCA(2, local_threshold=0.7).fit(X, clients=clients).communication_.table
+FederatedSubspaceTracker(2, batch_size=40, n_rounds=3, random_state=0).fit(X, clients=clients).communication_.table
+VerticalFederatedPCA(1, feature_groups=3, random_state=0).fit(X).communication_.table
+StreamingPCA(3).fit(make_power_law(5000, 700, random_state=0))
+StreamingPCA(3).fit(np.asfortranarray(make_power_law(4000, 600, alpha=0.5, random_state=0), dtype=np.float32))
+StreamingPCA(3).fit(sp.random(900, 4000, 0.01, format="csr", random_state=0))
+StreamingPCA(3).fit(sp.random(3000, 600, 0.02, format="csr", random_state=0), sample_weight=np.linspace(0.1, 3, 3000))
+StreamingPCA(40).partial_fit(wide[:40]).partial_fit(np.asfortranarray(wide[40:]))
+FederatedPCA(3, n_clients=4).fit(sp.random(800, 900, 0.02, format="csr", random_state=0))
+FederatedPCA(3, n_clients=4, scale=True).fit(sp.random(800, 900, 0.02, format="csr", random_state=0))
+FederatedPCA(2, n_refinements=2, n_clients=4).fit(sp.random(800, 900, 0.02, format="csr", random_state=0))
+TruncatedDistributedPCA(3, n_clients=4).fit(wide)
+FrequentDirections(3).fit(wide)
+"""  # noqa: E501
+
+# The first estimator of each kind by `fit` of rows that few expect: fewer than columns, constant
+# and equal columns, large whole numbers, and gross outliers.
+ODD = ("few", "constant", "counts", "gross")
+
 HOWS = {
     "fit": BY_FIT,
     "batches": BY_BATCHES,
@@ -254,6 +376,7 @@ HOWS = {
     "wide": BY_WIDE,
     "wide batches": WIDE_BATCHES,
     "ties": BY_TIES,
+    "call": BY_CALL,
 }
 
 
@@ -271,8 +394,15 @@ def fits():
     """Names of all fits: code, how, set of rows."""
     found = []
     for how, codes in HOWS.items():
+        kinds = set()
         for code in codes.strip().splitlines():
+            if how == "call":
+                found.append(f"{code} | call | dense")
+                continue
             estimator = made(code)
+            if how == "fit" and type(estimator) not in kinds:
+                kinds.add(type(estimator))
+                found += [f"{code} | fit | {name}" for name in ODD]
             tags = estimator.__sklearn_tags__().input_tags
             method = "partial_fit" if "batches" in how else "fit"
             takes = dict.fromkeys(SETS, True) | {
@@ -327,7 +457,28 @@ def rows(size, name):
         X = X + np.round(FAR * X.std(axis=0))
     elif name == "missing":
         X = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    elif name == "few":
+        X, clients = X[:7], np.arange(7) % 3
+    elif name == "constant":
+        X[:, 2], X[:, 5], X[:, 7] = 5.0, 0.0, X[:, 1]
+    elif name == "counts":
+        X = np.floor(np.abs(X)) * 1e4
+    elif name == "gross":
+        X = X + 900.0 * (rng.random(X.shape) < 0.02)
     return SimpleNamespace(X=X, clients=clients, weight=weight)
+
+
+def called(code, X, clients):
+    """What a line of code of `BY_CALL` returns."""
+    holes = np.where(np.arange(X.size).reshape(X.shape) % 7 == 3, np.nan, X)
+    holes[5] = X[5]
+    parts = [X[clients == c] for c in range(4)]
+    known = {"X": X, "clients": clients, "w": np.linspace(0.1, 3, len(X)), "holes": holes}
+    wide = rows("wide", "dense").X
+    moved = np.resize(X - rows("small", "dense").X, wide.shape)  # as X is, for the margins
+    known |= {"parts": parts, "wide": wide + moved}
+    known["summaries"] = [fedpca_sklearn.Subspace.from_rows(part, 4) for part in parts]
+    return eval(code, NAMES | known)
 
 
 def size_of(how):
@@ -337,6 +488,8 @@ def size_of(how):
 
 def fitted(code, how, X, given):
     """The estimator of a line of code after the fit of rows, and their weights and labels."""
+    if how == "call":
+        return called(code, X, given.clients)
     model = made(code)
     method = "partial_fit" if "batches" in how else "fit"
     more = {}

@@ -60,12 +60,11 @@ def test_the_file_holds_these_fits():
 
 def test_every_parameter_is_varied():
     varied = {}
-    for codes in cases.HOWS.values():
-        for code in codes.strip().splitlines():
-            model = cases.made(code)
-            for name, parameter in inspect.signature(type(model)).parameters.items():
-                if repr(getattr(model, name)) != repr(parameter.default):
-                    varied.setdefault(type(model).__name__, set()).add(name)
+    for code in (name.split(" | ")[0] for name in cases.fits() if " | call | " not in name):
+        model = cases.made(code)
+        for name, parameter in inspect.signature(type(model)).parameters.items():
+            if repr(getattr(model, name)) != repr(parameter.default):
+                varied.setdefault(type(model).__name__, set()).add(name)
     missing = {
         name: sorted(set(inspect.signature(cases.NAMES[name]).parameters) - seen - NOT_VARIED)
         for name, seen in ((name, varied.get(name, set())) for name in WRONG)
@@ -81,7 +80,7 @@ def test_changes_have_reasons_and_messages_get_smaller():
         named = [fit for name, fit in kept().items() if fnmatchcase(name, entry["fits"])]
         assert named, f"no fit is named {entry['fits']}"
         if entry["what"] in golden.SENT:
-            assert all(entry["now"] < fit.whole[entry["what"]] for fit in named)
+            assert any(entry["now"] < fit.whole.get(entry["what"], 0) for fit in named)
 
 
 def stored(**arrays):
