@@ -129,35 +129,33 @@ def top_right_singular(
     """Top right singular vectors and values of a float64 matrix by Householder QR and an SVD.
 
     ``M`` is destroyed, and not copied if its longer side is contiguous. ``count`` returns how
-    many of the singular values are wanted; those that are rounding errors are left out.
+    many of the singular values are wanted.
     """
-    if M.shape[0] >= M.shape[1]:
-        Q = None
+    Q, R = None, M
+    if M.shape[0] > M.shape[1]:
         R = scipy.linalg.qr(M, mode="raw", overwrite_a=True, check_finite=False)[1]
-    else:
+    elif 0 < M.shape[0] < M.shape[1]:
         Q, R = scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)
         R = R.T
-    _, s, Vt = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
-    p = min(count(s), numerical_rank(s))
+    _, s, Vt = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
+    p = count(s)
     V = Vt[:p] if Q is None else Vt[:p] @ Q.T
     return np.ascontiguousarray(V), s[:p].copy()
 
 
 def top_of_rows(
-    M: np.ndarray, rank: int, otherwise: Callable[[np.ndarray], _Pairs] | None = None
+    M: np.ndarray, rank: int, count: Callable[[np.ndarray], int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """As many right singular vectors and values of rows, from their products where these tell.
 
-    Fewer where the rows span fewer; by ``otherwise``, or by `top_right_singular`, where ten digits
-    are not certain.
+    Where ten digits are not certain by `top_right_singular`: as many as ``count`` returns, or all
+    that are not rounding errors.
     """
     few = len(M) < M.shape[1]
     lam, W = eigh_top(M @ M.T if few else M.T @ M, rank)
     p = min(rank, len(lam))
     if not lam[p - 1] > _CERTAIN * lam[0]:
-        if otherwise is not None:
-            return otherwise(M)
-        V, s = top_right_singular(M.copy(), lambda s: rank)
+        V, s = top_right_singular(M.copy(), count or (lambda s: min(rank, numerical_rank(s))))
         return flip_signs(V), s
     V, s = W[:, :p].T, np.sqrt(lam[:p])
     V = (V / s[:, None]) @ M if few else V
@@ -457,20 +455,11 @@ def within_used(R: np.ndarray, find: Callable[[np.ndarray], MaybeFound]) -> Mayb
 
 def right_singular(R: np.ndarray, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Right singular vectors and values of a factor with at most d rows, up to its rank."""
-    by_svd = partial(_right_by_svd, rank=rank)
-    few = 0 < len(R) < R.shape[1] and has_products(R)
-    return top_of_rows(R, len(R), otherwise=by_svd) if few else by_svd(R)
-
-
-def _right_by_svd(R: np.ndarray, rank: int | None) -> tuple[np.ndarray, np.ndarray]:
-    Q = None
-    if 0 < len(R) < R.shape[1]:
-        Q, R = scipy.linalg.qr(R.T, mode="economic", check_finite=False)
-        R = R.T
-    _, s, V = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
-    rank = numerical_rank(s) if rank is None else rank
-    V = V[:rank] if Q is None else V[:rank] @ Q.T
-    return flip_signs(np.array(V, order="C")), s[:rank]
+    count = numerical_rank if rank is None else (lambda s: rank)
+    if 0 < len(R) < R.shape[1] and has_products(R):
+        return top_of_rows(R, len(R), count)
+    V, s = top_right_singular(R.copy(), count)
+    return flip_signs(V), s
 
 
 def leading_of_factor(

@@ -32,6 +32,7 @@ from .linalg import (
     eigh_top,
     flip_signs,
     least_certain,
+    numerical_rank,
     orthonormalised,
     orthonormality_error,
     top_right_singular,
@@ -422,7 +423,11 @@ class DenseBlock(Block):
         whole = self.n_rows <= rows_of_qr(self.d, self.k) and not sp.issparse(self.Y)
         M = self.stack() if whole else self._triangle()
         scatter = past_scatter + self.scatter
-        V, s = top_right_singular(M, lambda s: count_kept(s, max_rank, choose_rank, scatter))
+
+        def count(s: np.ndarray) -> int:
+            return min(count_kept(s, max_rank, choose_rank, scatter), numerical_rank(s))
+
+        V, s = top_right_singular(M, count)
         return flip_signs(V.astype(self.V.dtype, copy=False)), s
 
     def _triangle(self) -> np.ndarray:

@@ -468,7 +468,8 @@ def leading_directions(Z: np.ndarray, V: np.ndarray) -> np.ndarray:
         Orthonormal rows; the directions in which the rows have no variance are taken from it.
     """
     k = len(V)
-    found = linalg.top_right_singular(Z / np.abs(Z).max(), lambda s: k)[0]
+    unit = np.abs(Z).max()
+    found = linalg.top_right_singular(Z / unit, lambda s: min(k, linalg.numerical_rank(s)))[0]
     if len(found) == k:
         return found
     rest = V - (V @ found.T) @ found

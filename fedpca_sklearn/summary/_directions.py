@@ -61,7 +61,7 @@ def _merge_svd(parts, corrections, cut):
 def _merge_qr(parts, corrections, cut):
     """Grammenos et al. (2019), Algorithm 5: QR of the stack, then the SVD of its triangle."""
     M = stack(parts, corrections)
-    return linalg.top_right_singular(M, cut)
+    return linalg.top_right_singular(M, lambda s: min(cut(s), linalg.numerical_rank(s)))
 
 
 def _merge_gram(parts, corrections, cut, fallback=False):
