@@ -32,7 +32,7 @@ StreamingPCA(3) | fit | 19 | 132
 StreamingPCA(3) | partial_fit | 14 | 98
 StreamingPCA(3, scale=True, partial_out=[0]) | fit | 22 | 163
 FederatedPCA(3, random_state=0) | fit | 24 | 406
-FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 28 | 372
+FederatedPCA(3, scale=True, partial_out=[0], random_state=0) | fit | 27 | 406
 FederatedPCA(3, mechanism=AnalyzeGauss(4.0, 1e-5, row_norm=50.0), random_state=0) | fit | 32 | 760
 FederatedPCA(3, missing=AvailablePairs(), random_state=0) | fit | 21 | 237
 PersonalizedPCA(2, 1, random_state=0) | fit | 30 | 3920

@@ -16,7 +16,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._base.adjusting import adjusting_of, adjusts, warn_of_another_cut, with_confounders
+from .._base.adjusting import (
+    adjusting_of,
+    adjusts,
+    check_columns,
+    warn_of_another_cut,
+    with_confounders,
+)
 from .._base.batches import float_dtype, is_bounded_state
 from .._base.fitted import has_callbacks, show_in
 from .._kernels import sizes
@@ -358,6 +364,10 @@ def deferred_merge(
     """
     if pca._trust is not None or not _merge_is_deferred(pca, strategy):
         return None
+    if adjusts(pca):
+        if not simple:  # others may lack what is adjusted
+            return None
+        check_columns(pca, whole[0].n_features)
     least, most = _USUAL_WEIGHTS
     for summary in whole:
         usual = least < summary.n_samples < most
@@ -369,7 +379,7 @@ def deferred_merge(
 def _merge_is_deferred(pca: Any, merge: MergeStrategy | None) -> bool:
     """Whether the merge adds up what all clients send at once, by no rule that may refuse it."""
     adds_up = merge is None or merge._adds_up
-    return adds_up and not isinstance(pca.n_components, str) and not adjusts(pca)
+    return adds_up and not isinstance(pca.n_components, str)
 
 
 def _opened(pca: Any) -> Summarised | None:
