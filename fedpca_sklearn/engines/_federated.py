@@ -30,7 +30,7 @@ from ..federated._federated_scaler import local_moments
 from ..federated._local_fit import Site
 from ..federated._online_distributed_pca import local_eigenspace
 from ..federated._private import private_directions
-from ..federated._summaries import fit_site, work_of_clients
+from ..federated._summaries import fit_site, fitted_on, work_of_clients
 from ..rounds._queries import Shapes, parted
 from ..summary import Subspace
 from ..summary._metric import merged
@@ -250,17 +250,10 @@ def _by_sums(estimator: FederatedPCA, sums: SecureSums) -> FederatedPCA:
     summary = subspace_of(
         found.triangle, sums.dtype, n_certain=adjusting.n_certain_of_factor(estimator)
     )
-    fitted = _fitted(estimator, sums, summary)
+    fitted = fitted_on(estimator, [summary._named(sums.columns)])
     found.check(fitted)
     adjusting.certify(fitted, _certificate(fitted, found))
     return fitted
-
-
-def _fitted(estimator: FederatedPCA, sums: SecureSums, summary: Subspace) -> FederatedPCA:
-    """The estimator with a summary of all sites."""
-    how = {"scale": estimator.scale, "partial_out": estimator.partial_out}
-    named = summary._named(sums.columns)
-    return _private.of_summaries(estimator, [named], **how)
 
 
 def _certificate(fitted: FederatedPCA, found: shared.SummedTriangle) -> Certificate:
@@ -293,7 +286,8 @@ def _refined(
     rng, kept = check_random_state(estimator.random_state), kept_directions(int(wanted), d)
     V = linalg.random_basis(kept, d, rng)
     sizes, known = np.full(len(V), np.sqrt(scatter / d)), (mean, count, float(scatter), True)
-    fitted = _fitted(estimator, sums, Subspace._trusted(V.astype(sums.dtype), sizes, *known))
+    summary = Subspace._trusted(V.astype(sums.dtype), sizes, *known)
+    fitted = fitted_on(estimator, [summary._named(sums.columns)])
     most = float(np.max(sums.most_rounding("scatter")))
     refine_as_asked(fitted, lambda: partial(_multiply, sums, {}), most)
     return fitted

@@ -23,6 +23,7 @@ from sklearn.base import clone
 from ..communication._channel import exponent_of
 from ..federated import FederatedPCA, FederatedScaler
 from ..federated import _private as releasing
+from ..federated._summaries import fitted_on
 from ..privacy import Mechanism, PrivacyNoiseWarning, ScalerNoise
 from ..privacy._ledger import Account, Accounts
 from ..privacy._mechanism import Terms
@@ -197,14 +198,6 @@ def private_rounds(estimator: FederatedPowerPCA, secure: Secure = None) -> Tasks
     }
 
 
-def of_summaries(estimator: Any, summaries: list[Subspace], **how: Any) -> Any:
-    """The estimator, which may be of a subclass, fitted to the merge of summaries."""
-    fitted = FederatedPCA.from_subspaces(summaries, releasing.shown_first(estimator), **how)
-    fitted.set_params(**{name: getattr(estimator, name) for name in fitted.get_params(deep=False)})
-    vars(estimator).update(vars(fitted))
-    return estimator
-
-
 def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
     """Fit `FederatedPCA` with a mechanism, by summaries or by one secure sum of second moments."""
     releases = Releases(estimator.mechanism, 1, sites.secure)
@@ -214,7 +207,7 @@ def fit_private(estimator: FederatedPCA, sites: Sites) -> FederatedPCA:
         found = sites.ask("summary", partial(summary_received, private=True))
         summaries = [summary._replace(site=site) for site, summary in found.items()]
         n_sources = 1
-    fitted = of_summaries(estimator, summaries, merge=estimator.merge)
+    fitted = fitted_on(estimator, summaries)
     terms = releases.terms(sites.n_features)
     return shown(fitted, sites, releasing.show_above_noise(fitted, terms, n_sources))
 

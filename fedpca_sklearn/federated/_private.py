@@ -272,11 +272,6 @@ def _noise_terms(pca: Any, terms: Terms, n_calls: int) -> Terms:
     return max(found, key=lambda of: of.product_std)
 
 
-def shown_first(pca: Any) -> Any:
-    """``n_components`` of the components that are shown before noise is looked at."""
-    return None if pca.n_components == ABOVE_NOISE else pca.n_components
-
-
 def show_above_noise(pca: Any, terms: Terms, n_sources: int, n_calls: int = 1) -> str | None:
     """Set ``n_components_above_noise_``; text of a warning if components look like noise.
 
