@@ -171,7 +171,7 @@ class ColumnRounds(shared.Rounds):
         estimator.n_rows_left_out_ = self.left_out
         self.more: tuple[Any, ...] = ()
         self.landmarks = np.zeros(0, dtype=np.intp)
-        sites.begin_sums(sites.names.values())  # of columns all sites take part
+        sites.begin(sites.names.values())  # of columns all sites take part
         if isinstance(sites, SecureSums):
             sites.announce("columns_bound", self.keys)
 

@@ -99,7 +99,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
     if batch is None and most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
         fitted.communication_ = sites.log
-        sites.begin_sums(sent)
+        sites.begin(sent)
         refine_as_asked(fitted, lambda: partial(_multiply, sites, sent))
     return fitted
 

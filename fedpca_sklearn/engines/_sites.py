@@ -60,7 +60,6 @@ class Sites:
         self._described: dict[int, tuple[str, Any, Any]] = {}
         self._traits: dict[str, Any] = {}
         self.n_ended = 0  # sites that have no more batches, and are asked no more
-        self.begin_sums(())
         self._check_enough()
 
     @property
@@ -164,21 +163,17 @@ class Sites:
         """
         return self.ask(kind, read, *arguments, batch=batch, there=there)
 
-    def begin(self) -> None:
-        """Begin a fit anew: its sums are of the sites that are there now."""
-        self.begin_sums(())
-
-    def begin_sums(self, members: Iterable[str], batch: int | None = None) -> None:
+    def begin(self, members: Iterable[str] = (), batch: int | None = None) -> None:
         """Begin sums over sites that are known to take part, or over those of the first one.
 
-        They are about all rows, or about those of a batch.
+        They are about all rows, or about those of a batch. A fit that begins anew knows no members.
         """
         self.members, self.batch = set(members), batch
 
     def begin_batch(self, kind: str, batch: int) -> dict[str, bytes]:
         """Begin sums about a batch of the sites that have one; the bounds that these announce."""
         found = self.ask_batch(kind, bounds_in, batch)
-        self.begin_sums(found, batch)
+        self.begin(found, batch)
         return found
 
     def until_nobody_is_lost(self, take: Callable[[], Any]) -> Any:
@@ -339,18 +334,13 @@ class SecureSums(Sites):
             self.limit, self.min_sites = "threshold", secure.threshold
         self.secure, self.tasks = secure, tasks
         self._keys: dict[str, tuple[bytes, bytes]] = {}
+        self._grids: dict[str, tuple[Grid, int]] = {}
 
-    def begin(self) -> None:
-        """Begin a fit anew, with the bounds that all sites announce if it begins with these."""
-        self.begin_sums(())
+    def begin(self, members: Iterable[str] = (), batch: int | None = None) -> None:
+        """Begin sums, with the bounds that all sites announce if a fit begins with these."""
+        super().begin(members, batch)
         if (task := self.tasks.get("bounds")) is not None and not task.batches:
             self.announce("bounds")
-
-    def begin_sums(self, members: Iterable[str], batch: int | None = None) -> None:
-        """Begin sums; see `Sites.begin_sums`."""
-        super().begin_sums(members, batch)
-        self.announced: dict[str, bytes] = {}
-        self._grids: dict[str, tuple[Grid, int]] = {}
 
     def announce(self, kind: str, *arguments: Any) -> None:
         """Begin sums with the bounds that all sites announce."""
