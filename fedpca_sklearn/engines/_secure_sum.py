@@ -341,11 +341,8 @@ class Session:
 
     def _check_enough(self, n: int, what: str) -> None:
         if n < self.threshold:
-            missing = self.sites.left_out()
-            raise RuntimeError(
-                f"Too few sites: {n} of {len(self.names)} {what}, a secure sum of so many needs "
-                f"{self.threshold}.{f' Left out: {missing}.' if missing else ''}"
-            )
+            needs = f"a secure sum of so many needs {self.threshold}"
+            raise self.sites.too_few(f"{n} of {len(self.names)} {what}, {needs}")
 
     def _secret(self, at: int) -> bytes | None:
         """The secret of a site, from the shares of others: each has the number of its place.

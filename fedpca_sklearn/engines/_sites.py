@@ -308,12 +308,14 @@ class Sites:
         """Names of the missing sites, with the reasons."""
         return "; ".join(f"site {name!r} ({reason})" for name, reason in self.missing.items())
 
+    def too_few(self, what: str) -> RuntimeError:
+        """Error of a fit that ends because so few sites are left, which says why."""
+        left_out = f" Left out: {self.left_out()}." if self.missing else ""
+        return RuntimeError(f"Too few sites: {what}.{left_out}")
+
     def _check_enough(self) -> None:
         if len(self.names) < self.min_sites:
-            left_out = f" Left out: {self.left_out()}." if self.missing else ""
-            raise RuntimeError(
-                f"Too few sites: {len(self.names)}, but {self.limit}={self.min_sites}.{left_out}"
-            )
+            raise self.too_few(f"{len(self.names)}, but {self.limit}={self.min_sites}")
 
 
 class SecureSums(Sites):
@@ -355,7 +357,7 @@ class SecureSums(Sites):
         n = len(found)
         if 0 < n < self.min_sites:
             if not batch:
-                raise RuntimeError(f"Too few sites: {n} have rows for a batch, but {wanted}.")
+                raise self.too_few(f"{n} have rows for a batch, but {wanted}")
             text = f"Rows from batch {batch} on are left out: {n} sites have them, but {wanted}."
             warnings.warn(text, UserWarning, stacklevel=2)
         if n < self.min_sites:
