@@ -116,10 +116,6 @@ _MEAN_SHARE = 1 / 16
 _SHOWN = 300
 
 
-class BadMessageError(ValueError):
-    """A message of another party has not the content that it should have."""
-
-
 def numbered(arguments: Iterable[Any]) -> dict[str, Array]:
     """Arguments of a question as they are sent: bytes as they are, and all others as float64."""
     arrays = map(np.asarray, arguments)
@@ -150,15 +146,15 @@ def read_array(array: Array, dtype: str = "<f8", shape: tuple | None = None) -> 
     size = math.prod(sizes) * np.dtype(dtype).itemsize
     fine = len(sizes) == len(array.shape) and 0 < min(lengths) <= max(lengths) < 2**63
     if array.dtype != dtype or not fine or size != len(array.data):
-        raise BadMessageError(
+        raise ValueError(
             f"an array of {len(array.data)} bytes that announces dtype {shown(array.dtype)} and "
             f"shape {sizes if fine else 'none'}, expected dtype {dtype}"
         )
     if shape is not None and not fits(shape, sizes):
-        raise BadMessageError(f"an array of shape {sizes}, expected {shape}")
+        raise ValueError(f"an array of shape {sizes}, expected {shape}")
     values = np.frombuffer(array.data, dtype).reshape(sizes)
     if not np.isfinite(values).all():
-        raise BadMessageError("NaN or infinity")
+        raise ValueError("NaN or infinity")
     return values.astype(values.dtype.newbyteorder("="))
 
 
@@ -191,7 +187,7 @@ class Answer:
             raise self.refused(f"no array {name!r}")
         try:
             return read_array(self.arrays[name], dtype, shape)
-        except BadMessageError as error:
+        except ValueError as error:
             raise self.refused(f"as {name!r} {error}") from None
 
     def summand(self, name: str, shape: tuple, largest: float = LARGEST) -> np.ndarray:
@@ -222,9 +218,9 @@ class Answer:
             raise self.refused(f"dtype={shown(repr(name))}, expected 'float32' or 'float64'")
         return np.dtype(name)
 
-    def refused(self, what: str) -> BadMessageError:
+    def refused(self, what: str) -> ValueError:
         """Error that says what the site sent, and leaves it out."""
-        return BadMessageError(f"sent {what}")
+        return ValueError(f"sent {what}")
 
     def check_count(self, count: float) -> None:
         """Leave the site out unless a number can be one of rows."""

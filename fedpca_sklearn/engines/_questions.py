@@ -24,7 +24,7 @@ from .._kernels.tolerances import GIVEN_BASIS_TOL
 from .._validation.arrays import in_numpy
 from .._validation.checks import check_rows, check_weight, is_integer, is_real
 from .._validation.containers import as_rows, composed
-from ._messages import OVER, BadMessageError, Context, Message, digest_of_arrays, read_array
+from ._messages import OVER, Context, Message, digest_of_arrays, read_array
 from ._site_policy import RefusedError, Site
 
 # Times that a run may begin again, where the server lost another site.
@@ -183,7 +183,7 @@ def asked(
     for i in range(n):
         try:
             arguments.append(read_array(sent[str(i)], "|u1" if task.matched and not i else "<f8"))
-        except BadMessageError as error:
+        except ValueError as error:
             raise RefusedError(f"argument {i} is {error}") from None
     if task.batches:
         number, *arguments = arguments

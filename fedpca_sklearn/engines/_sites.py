@@ -19,7 +19,7 @@ from ..communication import CommunicationLog
 from ..communication._federation import Message as Size
 from ..communication._federation import message_of
 from ..rounds._queries import Shapes
-from ._messages import Answer, BadMessageError, Carrier, Message, SiteLostError, numbered, shown
+from ._messages import Answer, Carrier, Message, SiteLostError, numbered, shown
 from ._parameters import stated
 from ._secure import Bounds, Grid, SecureAggregation, bounds_in, grids_of
 
@@ -238,19 +238,19 @@ class Sites:
     def _open(self, node: int, reply: Message | None, nonce: str) -> Answer:
         """Return the answer in a reply, if the node gave one to this question."""
         if reply is None:
-            raise BadMessageError(f"no answer within {self.timeout:g} s")
+            raise ValueError(f"no answer within {self.timeout:g} s")
         if reply.error is not None:
-            raise BadMessageError(reply.error)
+            raise ValueError(reply.error)
         config = dict(reply.config)
         if config.get("nonce") != nonce:
-            raise BadMessageError("sent what is no answer to this question")
+            raise ValueError("sent what is no answer to this question")
         site: Any = config.get("site")
         if site != self.names[node]:
             site = _checked_name(site, node)
         if "error" in config:
-            raise BadMessageError(str(config["error"]))
+            raise ValueError(str(config["error"]))
         if node in self._described and site != self.names[node]:
-            raise BadMessageError("sent another name, dtype or columns than before")
+            raise ValueError("sent another name, dtype or columns than before")
         return Answer(site, config, dict(reply.arrays))
 
     def _claim(self, node: int, reply: Message | None) -> str:
@@ -273,7 +273,7 @@ class Sites:
         if not self.own_columns:
             answer.agree("columns", names)
         if (first := self.nodes.setdefault(answer.site, node)) != node:
-            raise BadMessageError(f"node {first} has this name")
+            raise ValueError(f"node {first} has this name")
         self.names[node], self._described[node] = answer.site, described
 
     def _leave_out_unlike(self, answers: dict[int, Answer]) -> None:
@@ -422,10 +422,10 @@ def check_open(shapes: Shapes) -> None:
 def _checked_name(site: Any, node: int) -> str:
     """Name of a site in composed form, or an error if the node may not have it."""
     if not isinstance(site, str) or not 0 < len(site) <= _LONGEST_NAME:
-        raise BadMessageError(f"sent no name of 1 to {_LONGEST_NAME} characters")
+        raise ValueError(f"sent no name of 1 to {_LONGEST_NAME} characters")
     check_text("site", site)
     if site.startswith("node ") and site != f"node {node}":
-        raise BadMessageError(f"is node {node}")
+        raise ValueError(f"is node {node}")
     return composed(site)
 
 
