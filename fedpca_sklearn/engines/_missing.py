@@ -54,8 +54,7 @@ def missing_tasks(estimator: Any, summary_of: Any = None, secure: Secure = None)
     if secure is None:
         return shared.one_message("pairs", _pairs_sent, reads=PAIRED, missing=True)
     summed = Task(_pairs_summed, reads=PAIRED, missing=True, grids=_grids_of_pairs)
-    bounds = Task(_bounds_after(_check_pairs), reads=PAIRED, missing=True)
-    return {"bounds": bounds, "entries": _entries(_check_pairs, PAIRED), "pairs": summed}
+    return {**_first(_check_pairs, PAIRED, secure), "pairs": summed}
 
 
 def _pairs_sent(site, X, *, weight, min_rows):
@@ -124,12 +123,8 @@ def fill_tasks(estimator: FederatedPCA, summary_of: Any, secure: Secure) -> Task
     most = times * (1 + secure.restarts if secure else 1)
     models = Given("models that fill rows", lambda model, sums: [model, sums], most)
     grids = _grids_of_filled if secure else None
-    bounds = Task(_bounds_after(_check_few), reads=OBSERVED, missing=True)
-    return {
-        **({"bounds": bounds} if secure else {}),
-        "entries": _entries(_check_few, OBSERVED, pairs=secure is not None),
-        "filled": Task(filled, times, reads=FILLED, given=(models,), missing=True, grids=grids),
-    }
+    task = Task(filled, times, reads=FILLED, given=(models,), missing=True, grids=grids)
+    return {**_first(_check_few, OBSERVED, secure, pairs=secure is not None), "filled": task}
 
 
 def _check_few(X: Any, weight: Any, min_rows: int, min_rows_of_pattern: int | None) -> None:
@@ -201,8 +196,12 @@ def _query_of(model: np.ndarray, sums: np.ndarray, d: int, n_components: Any) ->
 # -------------------------------------------------------------------- sums that begin a fit
 
 
-def _bounds_after(check: Callable[..., None]) -> Callable:
-    """Work that announces bounds of the observed entries of rows that pass a check."""
+def _first(check: Callable[..., None], reads: str, secure: Secure, pairs: bool = False) -> Tasks:
+    """What is asked first about the observed entries of rows that pass a check: sums and numbers.
+
+    Bounds before them by secure sums; with ``pairs`` also the `Seen.pairs` of each site, where
+    these are summed.
+    """
 
     def bounds(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
@@ -214,15 +213,6 @@ def _bounds_after(check: Callable[..., None]) -> Callable:
             scatter = w @ np.square(np.nan_to_num(dense(X) - means))
         return {BOUNDS: Bounds.of_numbers(w.sum(), d, means, scatter, X.dtype).vector}
 
-    return bounds
-
-
-def _entries(check: Callable[..., None], reads: str, pairs: bool = False) -> Task:
-    """Sums and numbers of the observed entries of rows that pass a check.
-
-    With ``pairs`` also the `Seen.pairs` of each site, where these are summed.
-    """
-
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)
         means, counts = filling.entries_of_client(site, X, weight)
@@ -232,7 +222,9 @@ def _entries(check: Callable[..., None], reads: str, pairs: bool = False) -> Tas
             found["together"] = np.outer(counts, counts / n)[np.triu_indices(len(counts))]
         return found
 
-    return Task(entries, reads=reads, missing=True, grids=grids_of_sums)
+    task = partial(Task, reads=reads, missing=True)
+    first = {"bounds": task(bounds)} if secure else {}
+    return {**first, "entries": task(entries, grids=grids_of_sums)}
 
 
 def _grids_of_pairs(bounds: Bounds) -> Grids:
