@@ -164,7 +164,6 @@ class ColumnRounds(shared.Rounds):
 
     def __init__(self, sites: Sites, estimator: Any):
         super().__init__(sites)
-        estimator.communication_ = sites.log
         self.rng = check_random_state(estimator.random_state)
         self.keys, self.left_out, self.groups = match(sites)
         self.n_features = estimator.n_features_in_ = sum(map(len, self.groups))

@@ -147,9 +147,12 @@ def know_columns(estimator: Any, columns: Sequence[str] | None) -> None:
 
 
 def note_sites(fitted: Any, sites: Sites) -> None:
-    """Note on an estimator who is missing, and what the columns are called; warn if anybody is."""
+    """Note on an estimator who is missing, what the columns are called, and what rounds sent.
+
+    A warning if anybody is missing.
+    """
     fitted.missing_sites_ = dict(sites.missing)
-    if isinstance(sites, SecureSums):
+    if sites.log.rounds:
         fitted.communication_ = sites.log
     if getattr(fitted, "mean_", None) is not None:
         fitted.n_features_in_ = len(fitted.mean_)

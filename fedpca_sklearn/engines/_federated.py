@@ -98,7 +98,7 @@ def _(estimator: FederatedPCA, sites: Sites, batch: int | None = None) -> Federa
     fitted = _with_summaries(estimator, found)
     if batch is None and most_rounds(fitted):
         sent = {site: summary for site, (summary, _) in found.items()}
-        fitted.communication_ = sites.log
+        sites.log.record(sent.values())
         sites.begin(sent)
         refine_as_asked(fitted, lambda: partial(_multiply, sites, sent))
     return fitted
@@ -327,7 +327,7 @@ def _(estimator: DistributedPCA, sites: Sites, batch: int | None = None) -> Dist
         return None
     parts = [part for part, _, _ in found.values()]
     d = len(parts[0].mean)
-    log = sites.log if batch is None else estimator.communication_.copy()
+    log = estimator.communication_.copy()
     estimator._merge_step(found)
     estimator.communication_ = log  # all factors went to the server
     sizes = [factor_message(part.factor) for part in parts]

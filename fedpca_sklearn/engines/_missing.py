@@ -287,7 +287,6 @@ def fit_missing(estimator: Any, sites: Sites, batch: int | None = None) -> Any:
         found: Any = {_ALL: _summed_pairs(sites, mean, float(seen.rows[0]))}
     elif not (found := shared.received(estimator, sites, "pairs", _pairs, batch)):
         return None
-    estimator.communication_ = estimator.communication_.copy()
     take_pairs(estimator, found.items())
     return estimator
 

@@ -319,5 +319,4 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     found = mechanism._found(total, d, n_sources)
     scaler.n_features_in_ = d
     scaler._show(list(sites.names.values()), [found])
-    scaler.communication_ = sites.log
     return shown(scaler, sites, None)

@@ -282,7 +282,6 @@ class PrivateRounds(SiteRounds):
 def _begun(estimator: Any, rounds: Any) -> tuple[np.ndarray, int]:
     """Mean to subtract, and number of rows, of a fit that begins."""
     mean, count = moments_by_sum(rounds, [])
-    estimator.communication_ = rounds.log
     return mean if estimator.center else np.zeros(len(mean)), max(1, round(count))
 
 

@@ -313,7 +313,9 @@ def test_columns_of_one_name_at_two_owners_are_told_apart_by_the_owner():
 
 
 def test_the_log_counts_what_was_sent():
-    for code in ("FederatedPowerPCA(3, n_rounds=4, random_state=0)", "OnlineDistributedPCA(3)"):
+    codes = ("FederatedPowerPCA(3, n_rounds=4, random_state=0)", "OnlineDistributedPCA(3)")
+    refined = ("FederatedPCA(3, n_refinements=2)", "FederatedPCA(3, n_refinements=2, tol=0.9)")
+    for code in codes + refined:
         log, expected = fit(made(code)).communication_, in_one_process(code, "rows").communication_
         assert (log.rounds, log.floats_up) == (expected.rounds, expected.floats_up)
     code, kind = "VerticalFederatedKernelPCA(3, n_landmarks=20)", "owners"
