@@ -32,7 +32,7 @@ from . import _estimators as shared
 from ._estimators import Secure, Tasks, fit_estimator, site_work
 from ._messages import Answer
 from ._questions import KEY_BYTES, MARK_BYTES, RESTARTS, Given, RefusedError, Task
-from ._secure import BOUNDS, Bounds, Grid, grids_of_sums
+from ._secure import Grid, announced, grids_of_sums
 from ._sites import SecureSums, Sites
 
 # Largest number in a message about columns, so that what is made of several does not overflow.
@@ -303,7 +303,7 @@ def first_of_columns(secure: Any, squares: Callable[[np.ndarray], float]) -> Tas
     """What begins a fit over columns: keys, and of secure sums bounds of a sum of squares."""
 
     def bounds(site, X):
-        return {BOUNDS: Bounds.of_numbers(len(X), len(X), 0.0, squares(X), X.dtype).vector}
+        return announced(len(X), len(X), 0.0, squares(X), X.dtype)
 
     keys = {"keys": Task(own_keys, reads=KEYS)}
     return keys | ({"columns_bound": Task(bounds, reads=OF_ROWS, matched=True)} if secure else {})

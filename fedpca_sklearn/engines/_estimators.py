@@ -33,7 +33,7 @@ from ..summary._adjusted import scatter_of_columns
 from ..summary._triangle import Triangle
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task
-from ._secure import BOUNDS, Bounds, SecureAggregation, grids_of_second_moments, grids_of_sums
+from ._secure import SecureAggregation, announced, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Shapes, Sites
 
 # What sites do by kind of question, and what secure sums are agreed on, if there are such.
@@ -319,7 +319,10 @@ def task_of_bounds(by_column: bool = False, **task: Any) -> Task:
     """What begins a fit: the bounds of a site."""
 
     def bounds(site, own):
-        return {BOUNDS: Bounds.of(own, by_column).vector}
+        mean, scatter = own.mean, own.column_scatter
+        if not by_column:
+            mean, scatter = np.linalg.norm(mean), scatter.sum()
+        return announced(own.n_samples, len(own.mean), mean, scatter, np.dtype(own.dtype))
 
     return Task(bounds, reads=MOMENTS, **task)
 

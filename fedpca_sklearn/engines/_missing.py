@@ -24,7 +24,7 @@ from . import _estimators as shared
 from ._estimators import Secure, Tasks
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, are_few, check_patterns, dense
-from ._secure import BOUNDS, Bounds, Grid, Grids, grids_of_second_moments, grids_of_sums
+from ._secure import Bounds, Grid, Grids, announced, grids_of_second_moments, grids_of_sums
 from ._sites import SecureSums, Sites
 
 # What questions read.
@@ -211,7 +211,7 @@ def _first(check: Callable[..., None], reads: str, secure: Secure, pairs: bool =
         w = np.ones(X.shape[0]) if weight is None else weight
         with np.errstate(over="ignore", invalid="ignore"):
             scatter = w @ np.square(np.nan_to_num(dense(X) - means))
-        return {BOUNDS: Bounds.of_numbers(w.sum(), d, means, scatter, X.dtype).vector}
+        return announced(w.sum(), d, means, scatter, X.dtype)
 
     def entries(site, X, *, weight, min_rows, min_rows_of_pattern=None):
         check(X, weight, min_rows, min_rows_of_pattern)

@@ -34,7 +34,7 @@ from ..summary import Subspace
 from ._estimators import Secure, Tasks, summary_received, symmetric
 from ._messages import Answer
 from ._questions import RefusedError, Task
-from ._secure import BOUNDS, Bounds, Grid, SecureAggregation
+from ._secure import Bounds, Grid, SecureAggregation, announced
 from ._site_policy import Site
 from ._sites import SecureSums, Sites
 
@@ -88,7 +88,7 @@ def shown(fitted: Any, sites: Sites, message: str | None) -> Any:
 
 def _number(site: str, X: Any) -> dict[str, np.ndarray]:
     """What a site announces: a power of two of the number of its rows, which is public."""
-    return {BOUNDS: Bounds.of_numbers(*X.shape).vector}
+    return announced(*X.shape)
 
 
 _ANNOUNCED = {"bounds": Task(_number, reads="summary")}

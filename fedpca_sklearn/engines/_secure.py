@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._kernels.row_moments import SiteMoments
 from .._validation.checks import check_integer
 from ..communication import _channel as channel
 from ._messages import Answer, too_large
@@ -167,28 +166,6 @@ class Bounds(NamedTuple):
     mean: np.ndarray
     scatter: np.ndarray
 
-    @classmethod
-    def of(cls, own: SiteMoments, by_column: bool = False) -> Bounds:
-        """Bounds of the rows of a site, or an error where their sums would overflow."""
-        mean, scatter = own.mean, own.column_scatter
-        d = len(mean)
-        if not by_column:
-            mean, scatter = np.array([np.linalg.norm(mean)]), np.array([scatter.sum()])
-        return cls.of_numbers(own.n_samples, d, mean, scatter, np.dtype(own.dtype))
-
-    @classmethod
-    def of_numbers(
-        cls, count: float, d: int, mean: Any = 0.0, scatter: Any = 0.0, dtype: Any = None
-    ) -> Bounds:
-        """Bounds of a number of rows of d columns, of a mean and of a scatter.
-
-        An error where sums of such rows would overflow in the dtype, if that is given.
-        """
-        if dtype is not None and too_large(mean, float(np.sum(scatter)) / count, dtype) is not None:
-            raise RefusedError("values that are too large")
-        n, *found = channel.exponents_of(np.hstack([count, mean, scatter]))
-        return cls(int(n), d, *np.split(np.array(found), 2))
-
     @property
     def vector(self) -> np.ndarray:
         """As they are announced."""
@@ -240,6 +217,19 @@ class Bounds(NamedTuple):
     def about_mean(self) -> np.ndarray:
         """Exponents of number times squared distance of a site's mean from that of all."""
         return self.rows + 2 * self.mean + 4
+
+
+def announced(
+    count: float, d: int, mean: Any = 0.0, scatter: Any = 0.0, dtype: Any = None
+) -> dict[str, np.ndarray]:
+    """The bounds that a site announces: of a number of rows of d columns, a mean and a scatter.
+
+    An error where sums of such rows would overflow in the dtype, if that is given.
+    """
+    if dtype is not None and too_large(mean, float(np.sum(scatter)) / count, dtype) is not None:
+        raise RefusedError("values that are too large")
+    n, *found = channel.exponents_of(np.hstack([count, mean, scatter]))
+    return {BOUNDS: Bounds(int(n), d, *np.split(np.array(found), 2)).vector}
 
 
 @dataclass(frozen=True)

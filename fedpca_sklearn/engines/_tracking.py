@@ -32,7 +32,7 @@ from ..tracking._stmiss_tracker import STMissTracker
 from ._estimators import Rounds, Secure, Tasks, partial_fit_estimator, site_work
 from ._messages import Answer
 from ._questions import Given, RefusedError, Task, check_basis, check_mean, check_patterns, dense
-from ._secure import BOUNDS, Bounds, Grid, Grids
+from ._secure import Bounds, Grid, Grids, announced
 from ._sites import Shapes, Sites
 
 # Name of the sums that are numbers of rows and entries.
@@ -194,8 +194,7 @@ def _(tracker: FederatedSubspaceTracker, secure: Secure = None) -> Tasks:
         Y, d = dense(X), X.shape[1]
         mean = np.nansum(Y, axis=0) / np.maximum((~np.isnan(Y)).sum(axis=0), 1)
         scatter = np.nansum((Y - mean) ** 2)
-        bounds = Bounds.of_numbers(batch_rows(d), d, np.linalg.norm(mean), scatter, Y.dtype)
-        return {BOUNDS: bounds.vector}
+        return announced(batch_rows(d), d, np.linalg.norm(mean), scatter, Y.dtype)
 
     def added(site, rows, kind, d):
         return parted(_shapes_of(kind, d, Moments), Moments()(site, RowsAtHand(rows)))
