@@ -171,7 +171,7 @@ def test_four_secure_sites_take_no_more_calls_to_the_first_product_than_before()
 
     walk()
     profiled(note, walk)
-    assert products[0] <= 1_487
+    assert products[0] <= 1_479
 
 
 def test_the_walk_to_the_first_product_is_the_one_that_the_page_has():

@@ -26,6 +26,7 @@ from ..communication import CommunicationLog, Federation
 from ..communication._topology import as_topology
 from ..federated import FederatedScaler
 from ..federated._clients import ClientsTransformer
+from ..rounds._heteroscedastic_pca import Weighted
 from ..rounds._power_method import moments_by_sum
 from ..rounds._queries import Moments, parted
 from ..summary import Subspace
@@ -34,6 +35,7 @@ from ..summary._triangle import Triangle
 from ._messages import Answer
 from ._questions import MOMENTS, RefusedError, Task
 from ._secure import SecureAggregation, announced, grids_of_second_moments, grids_of_sums
+from ._site_policy import Site
 from ._sites import SecureSums, Shapes, Sites
 
 # What sites do by kind of question, and what secure sums are agreed on, if there are such.
@@ -308,11 +310,64 @@ def secure_tasks(estimator: Any, secure: Secure) -> Tasks:
     return tasks if secure is None or openly else {"bounds": OF_BOUNDS, **tasks}
 
 
+# -------------------------------------------------------------------- queries at a site
+
+# Largest number of factors, which are in a unit of the rows. With larger ones products with single
+# rows of many columns may overflow where those with the scatter do not, and an error tells it.
+_LARGEST_FACTOR = 2.0**400
+
+
+def answered(query: Any, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
+    """What a site sends in answer to a query."""
+    return parted(query.shapes, query(None, own))
+
+
+def of_query(
+    query: Any,
+    times: int = 1,
+    *,
+    center: bool = True,
+    rank: Callable[[int], int] = int,
+    steps: int = 1,
+    weighted: bool = False,
+    answer: Callable = answered,
+    **task: Any,
+) -> Task:
+    """A task that makes queries of a class of what a server has sent, checked by its names.
+
+    They are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
+    the local steps of the site's own estimator. ``weighted`` queries have a unit after these.
+    """
+    names = [*query.__dataclass_fields__, *["unit"] * weighted]
+
+    def work(site, own, *sent, who=None):
+        given: dict[str, Any] = dict(zip(names, sent, strict=True))
+        d = len(own.mean)
+        most = min(rank(d), d)
+        if "steps" in given:
+            if given["steps"].shape or given["steps"] != steps:
+                raise RefusedError(f"local_steps must be {steps}")
+            given["steps"] = steps
+        if "unit" in given:
+            if given["unit"].shape or not 1e-150 < given["unit"] < 1e150:
+                raise RefusedError("the unit must be one number in (1e-150, 1e150)")
+            given["unit"] = float(given["unit"])
+        if "F" in given:
+            F = given["F"]
+            if F.ndim != 2 or F.shape[1] != d or not 0 < len(F) <= most:
+                raise RefusedError(f"factors must have shape (k, {d}) with k <= {most}")
+            if np.abs(F).max() > _LARGEST_FACTOR:
+                raise RefusedError(f"factors must be numbers up to {_LARGEST_FACTOR:.1e}")
+        if not weighted:
+            return answer(query(**given), own, who)
+        unit = given.pop("unit")
+        return answer(Weighted(query(**given), unit, center, most + 1), own, who)
+
+    task = {"grids": grids_of_sums, "arguments": names, "center": center, "rank": rank, **task}
+    return Task(work, times, reads=MOMENTS, **task)
+
+
 # -------------------------------------------------------------------- first and second moments
-
-
-def _totals(site: str, own: SiteMoments) -> dict[str, np.ndarray]:
-    return parted(Moments.shapes, Moments()(site, own))
 
 
 def task_of_bounds(by_column: bool = False, **task: Any) -> Task:
@@ -330,14 +385,9 @@ def task_of_bounds(by_column: bool = False, **task: Any) -> Task:
 OF_BOUNDS = task_of_bounds()
 
 
-def task_of_totals(**task: Any) -> Task:
-    """The sum and number of the rows of a site."""
-    return Task(_totals, reads=MOMENTS, grids=grids_of_sums, **task)
-
-
 def tasks_of_moments(by_column: bool = False) -> Tasks:
     """Bounds of a site, and the sum and number of its rows."""
-    return {"bounds": task_of_bounds(by_column), Moments.kind: task_of_totals()}
+    return {"bounds": task_of_bounds(by_column), Moments.kind: of_query(Moments)}
 
 
 def check_few_features(d: int) -> None:

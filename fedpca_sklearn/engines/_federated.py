@@ -31,7 +31,7 @@ from ..federated._local_fit import Site
 from ..federated._online_distributed_pca import local_eigenspace
 from ..federated._private import private_directions
 from ..federated._summaries import fit_site, fitted_on, work_of_clients
-from ..rounds._queries import Shapes, parted
+from ..rounds._queries import Moments, Shapes, parted
 from ..summary import Subspace
 from ..summary._metric import merged
 from ..summary._projection_mean import ProjectionMean
@@ -535,7 +535,7 @@ def _spaces_of_site(estimator: OnlineDistributedPCA) -> Tasks:
     summed = partial(Task, reads=MOMENTS, batches=True, center=center, grids=grids_of_sums)
     return {
         "bounds": shared.task_of_bounds(batches=True, begins=True),
-        "totals": shared.task_of_totals(batches=True),
+        "totals": shared.of_query(Moments, batches=True),
         "space": summed(space, grids=grids_of_space),
         "moments": summed(moments, rank=estimator._eigenpairs_kept),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -12,18 +11,16 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._kernels.row_moments import SiteMoments
 from ..rounds import FederatedHeteroscedasticPCA, FederatedPowerPCA
 from ..rounds._heteroscedastic_pca import ROUNDS, SMALLEST, ExpectedScores, Weighted
 from ..rounds._power_method import moments_by_sum, power_method
 from ..rounds._queries import Moments, Scatter, TimesScatter, Variances, message_of_noise, parted
 from . import _estimators as shared
-from ._estimators import Secure, Tasks, fit_estimator, site_work
+from ._estimators import Secure, Tasks, fit_estimator, of_query, site_work
 from ._messages import Answer, SiteLostError, digest_of_arrays
 from ._private import Releases, private_rounds, shown
-from ._questions import MOMENTS, RUN, RefusedError, Task
+from ._questions import RUN, Task
 from ._secure import Bounds, Grid, Grids, grids_of_sums
-from ._site_policy import Site
 from ._sites import Shapes, Sites
 
 # Record of the site's own state: the question that was answered last, and numbers before and after.
@@ -32,64 +29,11 @@ _KEPT = "fedpca_sklearn.kept"
 # 1e-8 at least, weights are its power -3/2; sums of products with W = (F' F + v I)^-1 are divided
 # by v, of which |W F'| is at most the power -1/2, and logarithms of floats are below 2^10.
 _WEIGHT, _LEFT, _RIGHT, _INVERSE, _LOG = 40, 40, 54, 27, 11
-# Largest number of factors, which are in a unit of the rows. With larger ones products with single
-# rows of many columns may overflow where those with the scatter do not, and an error tells it.
-_LARGEST_FACTOR = 2.0**400
 # Share by which rounding may take scores beyond what rows can have.
 _ROUNDED = 1e-6
 
 
 # -------------------------------------------------------------------- queries at a site
-
-
-def answered(query: Any, own: SiteMoments, who: Site) -> dict[str, np.ndarray]:
-    """What a site sends in answer to a query."""
-    return parted(query.shapes, query(None, own))
-
-
-def of_query(
-    query: Any,
-    times: int = 1,
-    *,
-    center: bool,
-    rank: Callable[[int], int],
-    steps: int = 1,
-    weighted: bool = False,
-    answer: Callable = answered,
-    **task: Any,
-) -> Task:
-    """A task that makes queries of a class of what a server has sent, checked by its names.
-
-    They are a basis ``V`` or factors ``F`` of at most ``rank(d)`` directions, a mean, a unit, and
-    the local steps of the site's own estimator. ``weighted`` queries have a unit after these.
-    """
-    names = [*query.__dataclass_fields__, *["unit"] * weighted]
-
-    def work(site, own, *sent, who=None):
-        given: dict[str, Any] = dict(zip(names, sent, strict=True))
-        d = len(own.mean)
-        most = min(rank(d), d)
-        if "steps" in given:
-            if given["steps"].shape or given["steps"] != steps:
-                raise RefusedError(f"local_steps must be {steps}")
-            given["steps"] = steps
-        if "unit" in given:
-            if given["unit"].shape or not 1e-150 < given["unit"] < 1e150:
-                raise RefusedError("the unit must be one number in (1e-150, 1e150)")
-            given["unit"] = float(given["unit"])
-        if "F" in given:
-            F = given["F"]
-            if F.ndim != 2 or F.shape[1] != d or not 0 < len(F) <= most:
-                raise RefusedError(f"factors must have shape (k, {d}) with k <= {most}")
-            if np.abs(F).max() > _LARGEST_FACTOR:
-                raise RefusedError(f"factors must be numbers up to {_LARGEST_FACTOR:.1e}")
-        if not weighted:
-            return answer(query(**given), own, who)
-        unit = given.pop("unit")
-        return answer(Weighted(query(**given), unit, center, most + 1), own, who)
-
-    task = {"grids": grids_of_sums, "arguments": names, "center": center, "rank": rank, **task}
-    return Task(work, times, reads=MOMENTS, **task)
 
 
 @site_work.register
