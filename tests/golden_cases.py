@@ -361,6 +361,27 @@ FederatedPCA(3, n_clients=4).fit(sp.random(800, 900, 0.02, format="csr", random_
 FederatedPCA(3, n_clients=4, scale=True).fit(sp.random(800, 900, 0.02, format="csr", random_state=0))
 FederatedPCA(2, n_refinements=2, n_clients=4).fit(sp.random(800, 900, 0.02, format="csr", random_state=0))
 TruncatedDistributedPCA(3, n_clients=4).fit(wide)
+SubspaceMonitor.from_subspace(Subspace.from_rows(X[:7], 3), 2, limits="chi2").statistics(X)
+StreamingPCA(3).fit(sp.random(60, 4000, 0.005, format="csr", random_state=0))
+StreamingPCA(3).partial_fit(sp.random(700, 3000, 0.02, format="csr", random_state=0)).partial_fit(sp.random(700, 3000, 0.02, format="csr", random_state=1))
+len(StreamingPCA(scale=True).fit(X[:, :8] * 10.0 ** np.arange(-12, 12, 3)).subspace_.to_bytes())
+StreamingPCA(3, scale=True).fit(X[:, :8] * 10.0 ** np.arange(-12, 12, 3)).transform(X[:5, :8])
+merge_subspaces([Subspace.from_rows(part.astype("f4"), 4) for part in parts], 3)
+merge_subspaces([Subspace.from_rows(part.astype("f4"), k) for part, k in zip(parts, (2, None, 9, 4))], 3, method="svd")
+PersonalizedPCA(1, 1, n_clients=1).fit(X)
+AlternatingProjections(1).fit(X[:9] + 1e3 * (np.arange(10) == 2))
+RobustSubspaceTracker(1, batch_size=6, support_threshold=OutlierSupport(1e-3)).fit(X[:30])
+RobustSubspaceTracker(2).fit(X + 60.0 * (np.arange(1600).reshape(160, 10) // 40 % 10 == 3))
+RobustSubspaceTracker(2, batch_size=20).fit(np.where(np.arange(160)[:, None] // 9 == np.arange(10), 90.0, X))
+FederatedSubspaceTracker(2, batch_size=20, n_rounds=3, random_state=0).fit(np.where((np.arange(160) < 50)[:, None] & (np.arange(10) == 3), np.nan, X), clients=clients)
+FederatedPCA("above_noise", mechanism=AnalyzeGauss(30.0, 1e-3, 60.0, n_releases=2), random_state=0).partial_fit(X, clients=clients).partial_fit(X, clients=clients)
+FederatedPCA(2, mechanism=AnalyzeGauss(30.0, 1e-3, "private", center="private", n_releases=2), random_state=0).partial_fit(X, clients=clients).partial_fit(X + 50, clients=clients)
+StreamingPCA(3).partial_fit(X.astype("f4")).partial_fit(X)
+StreamingPCA(3).partial_fit(X).partial_fit(X.astype("f4")).partial_fit(sp.csr_array(X))
+FederatedPCA(2).fit(np.round(X).astype(np.int8), clients=np.array(["d", "b", "c", "a"])[clients]).summaries_
+FederatedPCA(2).partial_fit(X.tolist(), clients=clients.tolist()).partial_fit(X[:4], clients=[9, 9, 8, 8]).clients_
+FederatedPCA(2, scale=True).partial_fit(X[:60], clients=clients[:60]).partial_fit(X[60:], clients=clients[60:]).communication_.table
+FederatedPCA(2, partial_out=[4]).partial_fit(X[:60], clients=clients[:60]).partial_fit(X[60:], clients=clients[60:], sample_weight=w[60:])
 FrequentDirections(3).fit(wide)
 """  # noqa: E501
 
