@@ -293,6 +293,7 @@ class _Letters(Carrier):
     def __init__(self, study: Study):
         self.study, self._turn, self._n_nonces = study, 0, 0
         self._after: dict[str, str] = {}
+        self._gone: dict[int, Any] = {}  # what stands for the answers of sites that are left out
 
     def nodes(self) -> list[int]:
         return list(range(1, len(self.study.sites) + 1))
@@ -307,9 +308,10 @@ class _Letters(Carrier):
 
     def exchange(self, questions: dict[int, Message], timeout: float) -> dict[int, Message]:
         self._turn += 1
-        for node, question in questions.items():
-            self._ask(node, question)
-        there: dict[int, Any] = {node: self._found(node) for node in questions}
+        asked = [node for node in questions if node not in self._gone]
+        for node in asked:
+            self._ask(node, questions[node])
+        there: dict[int, Any] = {**self._gone, **{node: self._found(node) for node in asked}}
         study = self.study
         study.awaited = [self._path(n, "answer") for n, found in there.items() if found is None]
         if study.awaited:
@@ -344,7 +346,8 @@ class _Letters(Carrier):
             if study.identity is not None:
                 sign = read_letter(without)[0].about.get(_SIGNATURE)
                 check_own(without, study._going_on(without), sign, study.identity)
-            return Message("", error=f"the coordinator went on without it: {without.name}"), ""
+            error = f"the coordinator went on without it: {without.name}"
+            return self._gone.setdefault(node, (Message("", error=error), ""))
         if not path.exists():
             return None
         letter, digest = read_letter(path)

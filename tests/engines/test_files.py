@@ -415,6 +415,24 @@ def test_who_writes_into_the_folder_of_a_signed_study_changes_nothing(tmp_path):
     assert len(study.awaited) == 2
 
 
+@pytest.mark.filterwarnings("ignore:Fitted without site .east.")
+def test_a_site_without_which_masks_came_off_is_asked_no_more(tmp_path):
+    pytest.importorskip("flwr")
+    secure, fitted = SecureAggregation(threshold=2), None
+    Study.begin(tmp_path, ROUNDS, list(PARTS), secure=secure)
+    while fitted is None:
+        fitted = (study := Study(tmp_path)).next()
+        for path in study.awaited:
+            if path.name == "0005.east.answer":  # its numbers are in the first sum
+                study.without("east")
+            else:
+                answered(path, PARTS[site_of(path)], secure=secure)
+    others = LABELS != "east"
+    here = clone(ROUNDS).fit(X[others], clients=LABELS[others])
+    assert fitted.clients_ == here.clients_
+    assert_allclose(fitted.components_, here.components_, atol=1e-9)
+
+
 def test_a_folder_that_others_write_into_leads_nowhere_else(tmp_path):
     begun = tmp_path / "study" / "study.json"
     Study.begin(begun.parent, ROUNDS, ["east", "west"])
