@@ -21,7 +21,7 @@ import joblib
 from sklearn.base import clone
 
 from .._validation.checks import check_integer
-from .._validation.containers import check_text
+from .._validation.containers import check_text, composed
 from ..privacy._ledger import locked
 from ..summary._codec import check_regular
 from ._messages import Array, Carrier, Context, Letter, Message, digest_of, read_letter, write_bytes
@@ -34,6 +34,8 @@ from .protocols import SiteApp, Wanted, checked_tasks, fit_over
 __all__ = ["RefusedError", "SecureAggregation", "SitePolicy", "SiteRows", "Study", "answer"]
 
 _STUDY = "study.json"
+# Bytes of a site's name: those of a file's, 255, without a number and ".question".
+_LONGEST = 240
 # Where a letter states its signature.
 _SIGNATURE = "signature"
 # What of secure sums is the same at all sites.
@@ -95,9 +97,11 @@ def _check_sites(sites: list[str], min_sites: int) -> None:
     """Raise unless names of sites are different, enough, and can be parts of file names."""
     for site in sites:
         check_text("sites", site)
-        if not site or set(site) & set('/\\:*?"<>|') or site[:1] in ".-":
+        too_long = len(site.encode()) > _LONGEST
+        if not site or set(site) & set('/\\:*?"<>|') or site[:1] in ".-" or too_long:
             raise ValueError(f"sites must be names that files can have, got {site!r}.")
-    if len(set(sites)) < len(sites) or len(sites) < check_integer("min_sites", min_sites):
+    names = {*map(composed, sites)}
+    if len(names) < len(sites) or len(sites) < check_integer("min_sites", min_sites):
         raise ValueError(
             f"sites must be at least min_sites={min_sites} different names, got {sites!r}."
         )

@@ -640,7 +640,8 @@ def test_a_study_draws_its_random_state_once_and_a_folder_has_one_study(tmp_path
 
 def test_names_of_sites(tmp_path):
     says = "sites must be (at least min_sites=2 different names|names that files can have)"
-    for sites in (["a"], ["a", "a"], ["a", "../b"], ["a", ".b"], ["a", ""]):
+    same = ["\u00e9", "e\u0301"]  # one name, which a file system or a summary may compose
+    for sites in (["a"], ["a", "a"], same, ["a", "../b"], ["a", ".b"], ["a", ""], ["a", "b" * 241]):
         with pytest.raises(ValueError, match=says):
             pytest.fail(f"{Study.begin(tmp_path / 'new', ROUNDS, sites)} of {sites}")
     assert not (tmp_path / "new").exists()
