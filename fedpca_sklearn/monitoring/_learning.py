@@ -279,6 +279,13 @@ def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
     """Score rows by the model of those before, and hand them to the estimator."""
     first = not hasattr(monitor, "estimator_")
     monitor._validate_params()
+    for name in () if first else ("window", "level"):
+        was, value = getattr(monitor._drift, name), getattr(monitor, f"drift_{name}")
+        if value != was:
+            raise ValueError(
+                f"drift_{name}={value!r} differs from {was!r} for the rows seen before; call fit "
+                "to start again."
+            )
     X = checked_rows(monitor, X, reset=first)
     extra = _handed_on(monitor, X.shape[0], **given)
     if first:

@@ -406,6 +406,15 @@ def test_false_alarms_of_a_stream_stay_what_they_are(limits):
     assert 0.04 <= np.mean(found[20:]) <= 0.06
 
 
+@pytest.mark.parametrize("changed", [{"drift_window": 20}, {"drift_level": 0.1}])
+def test_a_drift_test_stays_the_one_that_has_begun(changed):
+    monitor = chi2().fit(rows(300)).set_params(**changed)
+    with pytest.raises(ValueError, match=r"drift_\w+=.* differs from .*; call fit to start again"):
+        monitor.partial_fit(rows(30))
+    assert monitor.estimator_.n_samples_seen_ == 300
+    assert monitor.fit(rows(300)).partial_fit(rows(30)).estimator_.n_samples_seen_ == 330
+
+
 CHANGES = {
     "three times": (1.0, lambda X, seed: 5 + 3 * (X[1500:] - 5)),
     "jump": (0.99, lambda X, seed: rows(2500, seed=seed, basis=BASIS[K:])),
