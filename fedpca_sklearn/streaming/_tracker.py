@@ -132,7 +132,8 @@ def partial_fit(self: Any, X: Any, y: Any = None, times: Any = None) -> Any:
     """Update the fit with more rows; the result does not depend on the batches.
 
     Parameters that give the state its shape, such as ``n_components``, cannot change
-    between calls.
+    between calls. Others, as a ``forgetting_factor``, are those of the call that fills a block,
+    for all of its rows.
 
     Parameters
     ----------
