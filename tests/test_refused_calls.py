@@ -267,6 +267,7 @@ FederatedPCA(0.9, merge=ProjectionAverage(3), mechanism=GAUSS) | partial_fit(X) 
 FederatedPCA(0.9, merge=SubspaceMerge(truncate=True)) | fit(X) | n_components=0.9 must be an integer or None
 SubspaceMerge(truncate=True) | merge(SITES, 0.9) | n_components=0.9 must be an integer or None
 FederatedPCA | from_subspaces([EMPTY, EMPTY], 2) | at least one row, all have n_samples=0
+FederatedScaler | from_subspaces([EMPTY, EMPTY]) | at least one row, all have n_samples=0
 FederatedPCA.from_subspaces([ORIGIN], 2) | partial_fit(X, clients=CLASS) | Client 0: | center
 FederatedPCA.from_subspaces(SITES, 2).set_params(estimator=IncrementalPCA(2)) | partial_fit(X, clients=CLASS) | Client 0: it was given as a summary, from which IncrementalPCA cannot go on
 FederatedPCA | from_subspaces(SITES, 14) | n_components=14 | n_features=13

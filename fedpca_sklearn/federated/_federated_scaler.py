@@ -26,7 +26,7 @@ from ..privacy._scaler_noise import ROUNDS
 from ..summary import Subspace
 from ..summary._merging import check_subspaces, names_of_parts
 from ._clients import label_order, labels_of, rows_of, shards_with_weight
-from ._local_fit import labels_of_sites
+from ._local_fit import check_any_rows, labels_of_sites
 from ._private import charged, privacy_spent
 
 
@@ -281,10 +281,11 @@ class FederatedScaler(FittedState, StandardScaler):
         Raises
         ------
         ValueError
-            If the summaries do not fit together, a site is in two of them, or the scatter of the
-            columns is not known.
+            If the summaries do not fit together or hold no row, a site is in two of them, or the
+            scatter of the columns is not known.
         """
         subspaces = check_subspaces(subspaces)
+        check_any_rows(subspaces)
         parts = moments_of_summaries(subspaces)
         scaler = cls(**parameters)
         scaler._validate_params()

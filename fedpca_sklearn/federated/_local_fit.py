@@ -150,6 +150,12 @@ def labels_of_sites(subspaces: Sequence[Any]) -> list[Any]:
     return list(range(len(sites))) if None in sites else sites
 
 
+def check_any_rows(subspaces: Sequence[Subspace]) -> None:
+    """Raise if no summary has a row."""
+    if not any(s.n_samples > 0 for s in subspaces):
+        raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
+
+
 def rows_of_summary(part: Any) -> int:
     """Rows that moments or a summary stand for, as a whole number.
 

@@ -466,8 +466,7 @@ def fitted_on(pca: Any, subspaces: Sequence[Subspace]) -> Any:
     pca._check_parameters()
     subspaces, namespace = checked_with_namespace(subspaces)
     check_at_most_features(pca.n_components, subspaces[0].n_features)
-    if not any(s.n_samples > 0 for s in subspaces):
-        raise ValueError("subspaces must hold at least one row, all have n_samples=0.")
+    local.check_any_rows(subspaces)
     if adjusts(pca):
         for who, summary in zip(names_of_parts(subspaces), subspaces, strict=True):
             scatter_of_columns(summary, who)
