@@ -312,8 +312,9 @@ def partial_fit_sites(
     Notes
     -----
     ``load_rows`` of `client_app` returns batches: an iterable of rows, of which number b is what
-    all sites are asked for together. Rows that come in one piece are batch 0. No batch is taken
-    twice: in a run of Flower a site answers about a batch, or the one after it, and nothing else.
+    all sites are asked for together. Rows that come in one piece are batch 0. In a run of Flower a
+    site answers about the last batch, again if it is asked, or the one after it, and no other. With
+    ``batch=None`` none is taken twice; the number of one that was taken counts its rows twice.
 
     A site keeps nothing between batches: the server merges what it sends with what it sent before.
     For `FederatedPCA` the result is that of `partial_fit` at the site where no direction is cut
