@@ -29,7 +29,7 @@ def completed_spectrum(subspace: Subspace, k: int) -> tuple[np.ndarray, int]:
     total = subspace.total_variance
     rest = max(total - float(known.sum()), 0.0)
     m = int(min(subspace.n_features, max(subspace.n_samples - 1, 1))) - len(known)
-    if m < 1 or rest <= 1e-12 * total:
+    if m < 1 or rest <= RANK_EPS * np.finfo(float).eps * total:
         return known, len(known)
     start = known[-1] if len(known) > k else 0.0
     if not 0 < rest < start * m:
