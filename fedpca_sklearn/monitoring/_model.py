@@ -388,6 +388,8 @@ class MonitorModel:
             at, back = np.unique(size, return_inverse=True)
             of_q, of_whole = np.moveaxis(self._moments(at), 1, 0)
             q = limit_of_q(of_q, surprises[0]) * self.within.unit
+            if not self.within.moments[0] > 0:
+                q = np.full(len(at), surprises[0] / _FAR * self.least_q)
             k = len(self.within.basis)
             if k < len(self.mean):
                 result[:, 0] = np.maximum(q, self.least_q)[back]

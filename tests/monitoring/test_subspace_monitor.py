@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_outliers_train
 
 from fedpca_sklearn import (
+    AlternatingProjections,
     AnalyzeGauss,
     ControlChartDisplay,
     FederatedPCA,
@@ -131,6 +132,13 @@ def test_low_rank_constant_and_too_few_rows():
     holes = SubspaceMonitor(SubspaceTracker(K)).fit(rows(6))
     assert_array_equal(holes.predict(with_holes(rows(5), 0.2)), 1)
     assert SubspaceMonitor(StreamingPCA(K)).partial_fit(rows(1)).predict(rows(1))[0] == 1
+
+
+def test_the_limit_of_q_is_that_of_the_scores_where_the_model_has_no_noise():
+    monitor, new = SubspaceMonitor(AlternatingProjections(K)).fit(rows(600)), rows(2000, seed=1)
+    above = (monitor.statistics(new) > 1).any(axis=1)
+    assert_array_equal(above, monitor.predict(new) == -1)
+    assert 0.03 < above.mean() < 0.07
 
 
 @pytest.mark.parametrize("exponent", [-400, 400])  # about 1e-120 and 1e120
