@@ -48,6 +48,7 @@ class FederatedPCA(StreamingClientsTransformer):
     estimator : estimator or None, default=None
         Fitted by each client: `StreamingPCA` or another PCA-like estimator, whose ``n_components``
         bounds what a client sends. None: `StreamingPCA`, with extra directions above 256 features.
+        A client goes on with that of its first rows: another one is for clients that are new then.
     merge : MergeStrategy or None, default=None
         How summaries are merged. None: ``SubspaceMerge()``, all at once.
     mechanism : AnalyzeGauss, ModSuLQ, StreamingModSuLQ or None, default=None
