@@ -258,7 +258,7 @@ class Grid:
         """Exponent and bits of each word, for sums over so many sites."""
         room = 62 - (n_sites - 1).bit_length()
         lost = 0 if self.size is None else max(int(np.max(self.exponent - self.size)), 0)
-        if bits + lost <= room or bits >= room:
+        if not lost or bits + lost <= room:
             return [(self.exponent, min(bits + lost, max(room, bits)))]
         gain = _gain(room - 1)
         n_words = min(1 + -(-(bits + lost - room) // gain), _MOST_WORDS)

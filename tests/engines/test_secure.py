@@ -370,7 +370,7 @@ def test_a_site_of_many_features_sends_no_second_moments():
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-@pytest.mark.parametrize("bits", [22, 50])
+@pytest.mark.parametrize("bits", [22, 50, 59])  # more than one word of eight sites has room for
 def test_the_ring_has_room_for_a_number_at_the_bound_from_each_site(n, bits):
     for more in range(64):
         grid = Grid(5 - more).wider(more)
