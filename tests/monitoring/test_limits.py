@@ -68,6 +68,14 @@ def test_limits_are_those_of_their_surprise(surprise):
     assert far > near
 
 
+def test_the_squared_distance_of_new_rows_has_the_mean_of_the_f_law_of_tracy_young_and_mason():
+    n, d = 25, 5
+    X = draw(np.random.default_rng(0), n, np.arange(1.0, 6))
+    model = SubspaceMonitor(StreamingPCA(2), limits="chi2").fit(X)._model
+    mean = d * (n**2 - 1) / (n * (n - d)) * stats.f.mean(d, n - d)
+    assert_allclose(model._moments(np.array([d]))[0, 1, 0], mean)
+
+
 @pytest.mark.parametrize("spectrum", SPECTRA)
 @pytest.mark.parametrize(("d", "k"), [(12, 4), (90, 7)])
 @pytest.mark.parametrize("limits", ["chi2", "quantile"])

@@ -499,7 +499,8 @@ def test_times_clients_and_weights_reach_the_estimator():
     bare, beside = SubspaceMonitor(StreamingPCA(K)).fit(X), SubspaceMonitor(StreamingPCA(K)).fit(X)
     for some in np.split(rows(600, seed=1), 3):  # rows without weight say nothing of drift either
         bare.partial_fit(some)
-        beside.partial_fit(np.concatenate([some, some + 99]), sample_weight=np.arange(400) < 200)
+        mixed = sp.csr_array(np.hstack([some, some + 99]).reshape(-1, D))
+        beside.partial_fit(mixed, sample_weight=np.tile([1.0, 0.0], 200))
     assert_array_equal(beside.drift_points_, bare.drift_points_)
     assert_allclose(beside.offset_, bare.offset_)
     private = FederatedPCA(K, mechanism=AnalyzeGauss(1e6, 1e-3, 90.0), random_state=0)
