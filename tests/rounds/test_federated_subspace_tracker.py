@@ -252,11 +252,12 @@ def test_a_change_is_found_in_its_batch_and_no_other(noise, noise_std):
         assert_array_equal(model.change_points_, [] if change is None else [840])
 
 
-@pytest.mark.parametrize("scale", [1e-140, 1e140])
-def test_changes_do_not_depend_on_units(scale):
+@pytest.mark.parametrize(("scale", "mean"), [(1e-140, 0.0), (1e140, 0.0), (1.0, 100.0)])
+def test_changes_do_not_depend_on_units_nor_on_the_mean(scale, mean):
     # the asymmetry of the sums is rounding, of which squares overflow for rows of 1e85
     made = moving(900, 40, 3, change=780, noise_std=0.05)
-    assert_array_equal(watching(n_updates=5).fit(scale * made.X).change_points_, [780])
+    model = watching(n_updates=5, center=mean != 0).fit(scale * (made.X + mean))
+    assert_array_equal(model.change_points_, [780])
 
 
 def test_a_row_that_alone_does_not_fit_tells_the_server_its_residual(monkeypatch):
