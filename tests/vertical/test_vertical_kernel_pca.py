@@ -487,10 +487,10 @@ def test_later_components_are_those_of_what_is_left(
 def test_an_indefinite_kernel(update, center):
     """Eq. 14 as an update of K: K u u^T K / u^T K u, or of columns that are far from zero.
 
-    Clients with a negative eigenvalue have no weight.
+    Clients with a negative eigenvalue, of the kernel or of its update, have no weight.
     """
-    X, by_columns = rows(30, 3), update.endswith("_columns")
-    X, gamma, c = (X + 2, 0.01, 0.3) if by_columns else (X, 0.05, 0.3)
+    X, by_columns = rows(30, 4), update.endswith("_columns")
+    X, gamma, c = (X + 2, 0.01, 0.3) if by_columns else (X, 0.1, -0.5)
 
     def of(F):
         K = np.tanh(gamma * F @ F.T + c)
