@@ -424,6 +424,16 @@ def test_a_refit_equals_a_fit(code):
     assert repr(model) == repr(made(code))
 
 
+@pytest.mark.parametrize("kind", FIRST, ids=lambda kind: kind.__name__)
+def test_a_fit_with_other_parameters_leaves_nothing_of_the_one_before(kind):
+    every, X = [*CHECKED, *map(made, [*CASES, *BY_FIT])], rows(60)
+    some = [one for one in every if type(one) is kind]
+    model = clone(some[0])
+    for one in [*some, some[0]]:
+        model.set_params(**clone(one).get_params(deep=False)).fit(X)
+        assert vars(model).keys() == vars(clone(one).fit(X)).keys()
+
+
 @cache
 def turning(d):
     """Rows whose directions and mean change twelve times."""

@@ -176,7 +176,9 @@ class FederatedPCA(StreamingClientsTransformer):
         self.n_refinements_ = 0
         missing = self.missing
         self._missing_of_fit = None if missing is None else type(missing).__name__
-        self.__dict__.pop("negative_variance_", None)
+        found = self.__dict__.pop("_findings", ())  # by a merge
+        for name in ("negative_variance_", "n_components_above_noise_", *found):
+            self.__dict__.pop(name, None)
 
     # ---------------------------------------------------------------- the round
 
