@@ -239,7 +239,8 @@ def _pairs_of_client(label: Any, X: Any, weight: Any) -> Site:
 def _added(before: Site, more: Site) -> Site:
     """The moments of all rows of a client, or of all clients."""
     parts = [site.summary._replace(site=None) for site in (before, more)]
-    return Site(None, before.n_rows + more.n_rows, merged_pairs(parts))
+    pairs = merged_pairs(parts)._replace(single=parts[0].single)  # the dtype of the first rows
+    return Site(None, before.n_rows + more.n_rows, pairs)
 
 
 def from_pairs(
