@@ -253,6 +253,15 @@ def test_it_is_the_pca_of_rows_minus_their_sites_mean(drawn, fan_in):
         assert_is_pca_within(pca, X[left], clients[left], k, weight[left], tol)
 
 
+def test_digits_of_means_below_those_of_a_float_are_no_scatter_within_sites():
+    X, merge = np.random.default_rng(0).integers(-9, 10, (60, 4)), SubspaceMerge(center="site")
+    near, far = (
+        merge.merge([Subspace.from_rows(part) for part in np.split(X + mean, 3)])
+        for mean in (0.0, 2.0**50)
+    )
+    assert_allclose(far.singular_values, near.singular_values, rtol=1e-9)
+
+
 @pytest.fixture(scope="module")
 def sites():
     return unlike_sites(np.random.default_rng(0), [40, 1, 70, 25], 8)

@@ -26,7 +26,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.federated import _shared_and_local
 from fedpca_sklearn.federated._lack_of_fit import share_explained
-from fedpca_sklearn.federated._weighted_merges import _one_noise
+from fedpca_sklearn.federated._weighted_merges import _one_noise, median_weights
 
 # -------------------------------------------------------------------- RobustMerge
 
@@ -79,6 +79,14 @@ def test_liars_are_named_and_the_others_merged(kind, liars, method):
     reason = {"scaled": "variance", "mean": "mean", "sign-flipped": "mean", "rows": "rows"}
     for evidence in merge.suspects_.values():
         assert getattr(evidence, reason.get(kind, "directions")) > 1
+
+
+def test_units_towards_the_projections_add_up_to_zero_at_their_geometric_median():
+    bases = [random_basis(np.random.default_rng(i), 2, 6) for i in range(7)]
+    projections = np.stack([V.T @ V for V in bases])
+    off = projections - np.tensordot(median_weights(bases), projections, 1)
+    units = off / np.linalg.norm(off, axis=(1, 2), keepdims=True)
+    assert_allclose(units.sum(axis=0), 0, atol=1e-6)
 
 
 def test_a_claim_counts_as_many_rows_as_those_have_who_stay():
