@@ -214,7 +214,7 @@ def test_moments_that_no_rows_have_are_refused():
     m = PairMoments.from_rows(X)
     large = m._replace(products=1e200 * m.products)  # whose squares overflow
     for name, i, j, value, words in [
-        ("counts", 0, 1, 51.0, "counts"),
+        ("counts", 0, 1, m.counts[0, 0] + 1, "counts"),
         ("counts", 0, 1, -1.0, "counts"),
         ("counts", 0, 0, 51.0, "n_samples"),
         ("counts", 0, 1, None, "counts must be symmetric"),

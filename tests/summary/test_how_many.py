@@ -277,6 +277,8 @@ def test_sites_streams_and_sparse_rows_hold_out_the_same():
     found = {pca.n_components_ for pca in every_route(X, "held-out")}
     found |= {StreamingPCA("held-out").fit(1e150 * X).n_components_}
     assert len(found) == 1
+    cut = Subspace.from_estimator(PCA(8).fit(X))  # which knows no scatter of columns
+    assert FederatedPCA.from_subspaces([cut], "held-out").n_components_ == 3
     rng = np.random.default_rng(0)
     low = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 8))
     constant = np.hstack([X, np.full((500, 2), 7.0)])
