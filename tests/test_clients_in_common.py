@@ -221,3 +221,6 @@ def test_a_column_holds_the_labels(code, sites, library):
         assert_same(
             model.partial_fit(frame, clients="site"), want.partial_fit(X, clients=site), 1e-10
         )
+    if library == "pandas":  # a later fit takes a column of that name for numbers
+        numbers = frame.assign(site=X[:, 0])
+        assert len(model.fit(numbers, clients=site).transform(numbers)) == len(X)

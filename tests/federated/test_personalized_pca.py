@@ -133,7 +133,7 @@ def test_a_new_site_is_fitted_to_what_is_shared():
     assert np.abs(pca.inverse_transform(Z, clients=["new"] * 50) - new).max() < 0.3
     before = dict(pca.local_components_)
     with pytest.raises(ValueError, match="must be new sites, 'a' is known already"):
-        pca.adapt(X[:2], clients=["z", "a"])
+        pca.adapt(X[:2], clients=["A", "a"])
     assert pca.local_components_.keys() == before.keys()
     pca.partial_fit(new, clients=["new"] * 50)
     assert pca.clients_ == ["a", "b", "c", "d", "new"]

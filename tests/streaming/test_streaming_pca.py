@@ -270,7 +270,7 @@ def test_a_single_row_and_a_constant_column_are_no_surprises(dtype, d):
     X = rows(60, d).astype(dtype)
     for constant in (X[:1], np.full((9, d), 1e6, dtype)):  # nothing is divided by its deviation
         pca = StreamingPCA(2, whiten=True).fit(constant)
-        assert_array_equal(pca.transform(constant), 0)
+        assert_array_equal(pca.transform(X), 0)
         assert_array_equal(pca.explained_variance_ratio_, 0)
     pca = StreamingPCA(2).partial_fit(X[:1])
     likelihood = pca.score_samples(X[:5])  # any warning is an error here
