@@ -57,8 +57,9 @@ def test_the_noise_is_that_of_rows_that_fade():
 def test_a_fit_warns_where_its_components_are_not_those_of_all_rows():
     before, after = rows(600, noise=0.3)[0], rows(800, noise=0.3, seed=9)[0]
     X = np.concatenate([before, after])
-    with pytest.warns(UserWarning, match=r"of 1400 rows count\. .* forgetting_factor=1\.0"):
-        SubspaceTracker(5).fit(X)
+    for part in (X, with_holes(X, 0.1)):
+        with pytest.warns(UserWarning, match=r"of 1400 rows count\. .* forgetting_factor=1\.0"):
+            SubspaceTracker(5).fit(part)
     SubspaceTracker(5, forgetting_factor=1.0).fit(X)
     # three quarters of the rows count, and more
     SubspaceTracker(5).fit(np.concatenate([rows(90)[0], rows(810, seed=9)[0]]))
