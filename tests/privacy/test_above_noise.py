@@ -21,6 +21,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.privacy import PrivacyBoundWarning, PrivacyPlan
+from fedpca_sklearn.privacy._above_noise import n_within
 from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 
 quiet = pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning")
@@ -228,3 +229,9 @@ def test_a_plan_for_too_few_rows_warns():
         for caught in (split, alone)
     ]
     assert needed[0] == needed[1]
+
+
+def test_means_that_lean_by_their_noise_ask_more_of_a_component_across_them():
+    """A cosine of 2/3, and half of the squared lean more."""
+    found = [n_within(np.array([[0.7, 0.71]]), np.eye(1, 2), lean) for lean in (0, 0.25, 0.3, 9)]
+    assert found == [1, 1, 0, 0]

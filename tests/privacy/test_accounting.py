@@ -517,6 +517,7 @@ def test_samples_have_the_law_of_the_definition():
 def test_messages_are_on_the_grid_and_their_sum_is_that_of_the_integers():
     noise, rng = DiscreteGaussian(12), np.random.default_rng(0)
     grid = noise.grid(3.0)
+    assert 3.0 * 2.0**-13 < grid <= 3.0 * 2.0**-12  # as fine as the cost of a message has it
     messages = [noise.noisy(rng.standard_normal((4, 6)) * 1e4, 3.0, rng) for _ in range(5)]
     integers = [np.int64(message / grid) for message in messages]
     for message, steps in zip(messages, integers, strict=True):

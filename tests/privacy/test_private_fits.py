@@ -169,6 +169,7 @@ def test_entries_that_are_stored_twice_are_clipped_as_their_sum(dtype, center):
     clipped = ClippedRows.of(X, center, 1.0)
     assert_allclose(clipped.sum(), Y.sum(axis=0), rtol=1e-12)
     assert_allclose(clipped.products(slice(0, 3)), Y.T @ Y, rtol=1e-12, atol=1e-15)
+    assert_allclose(clipped.trace(), np.sum(Y**2), rtol=1e-12)
     assert_array_equal(X.data, data)
     assert len(X.indices) == 4
 
