@@ -576,7 +576,7 @@ def wrong_calls(model):
     if not model.__sklearn_tags__().input_tags.allow_nan:
         yield np.where(np.arange(40)[:, None] == 39, np.nan, X), {}, "NaN"
     if "sample_weight" in inspect.signature(model.fit).parameters:
-        yield X, {"sample_weight": -np.ones(40)}, "sample_weight"
+        yield X, {"sample_weight": np.r_[-1.0, np.ones(39)]}, "sample_weight"
 
 
 @every_estimator

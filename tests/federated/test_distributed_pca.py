@@ -68,6 +68,14 @@ def test_a_far_client_of_hardly_any_weight_does_no_harm():
         assert_allclose(pca.singular_values_, want, rtol=0, atol=TOL * want[0])
 
 
+def test_rows_without_weight_are_no_rows_of_the_factor():
+    X, weight = np.random.default_rng(0).standard_normal((8, 9)), np.tile([0.0, 1.0], 4)
+    X[::4], X[2::4] = 1.7e308, -1.7e308  # whose difference is infinite
+    R = DistributedPCA(2).fit(X, sample_weight=weight).r_factor_
+    assert R.shape == (4, 9)
+    assert_allclose(R.T @ R, 3 * np.cov(X[1::2].T), atol=1e-12)
+
+
 @pytest.mark.parametrize(("alpha", "clients"), [(0.5, 3), (1, 8), (3, 3), (6, 8), (10, 3)])
 def test_few_components_are_right_to_rounding(alpha, clients):
     # five of 300, which an eigenproblem of R R^T tells where their squares keep enough digits
