@@ -279,6 +279,8 @@ HOSTILE += [b'{"model": %s}' % model.replace("'", '"').encode() for model in MOD
 HOSTILE += [b'{"feature_names": %s, "site": null}' % names.encode() for names in NAMES]
 HOSTILE += [b'{"feature_names": null, "site": %s}' % x for x in (b"7", b'{"a": 1}', b"9" * 10_000)]
 HOSTILE += [b'{"feature_names": null, "site": "\\ud800"}', b'{"site": "a", "site": "b"}']
+# one object of strings, but longer than all names may be
+HOSTILE += [b"{%s}" % b", ".join(b'"%d": "%s"' % (i, b"a" * 990) for i in range(16))]
 
 
 @pytest.mark.parametrize("labels", HOSTILE, ids=lambda b: b[:40].decode("latin1"))
