@@ -17,6 +17,7 @@ from tracker_helpers import fed, first_basis, planted, seen_by_the_rule, spirit
 
 from fedpca_sklearn import SPIRIT, FrequentDirections, OjaPCA, StreamingPowerMethod
 from fedpca_sklearn.streaming._forgetting import bound
+from fedpca_sklearn.streaming._grouse import Steps
 
 examples = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
@@ -309,3 +310,10 @@ def test_averaged_steps_of_oja_weigh_the_rows_before_a_batch_by_their_number(siz
         Q = np.linalg.qr((Q + steps / sizes[:, None]).T)[0].T
     oja = OjaPCA(2, batch_size=size, center=False, init=np.eye(2, 4)).fit(X)
     assert sine(oja.components_, Q) < 1e-8
+
+
+def test_the_inverse_covariance_of_grouse_is_that_of_coordinates_in_the_basis_of_moved_rows():
+    rng = np.random.default_rng(0)
+    C, R = rng.standard_normal((20, 3)), np.triu(rng.standard_normal((3, 3)))
+    P, moved = (np.linalg.inv(A.T @ A) for A in (C, C @ R.T))
+    assert_allclose(Steps("averaged", P).turned(R).P, moved)
