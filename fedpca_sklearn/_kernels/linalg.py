@@ -134,10 +134,10 @@ def top_right_singular(
     Q, R = None, M
     if M.shape[0] > M.shape[1]:
         R = scipy.linalg.qr(M, mode="raw", overwrite_a=True, check_finite=False)[1]
-    elif 0 < M.shape[0] < M.shape[1]:
+    elif M.shape[0] < M.shape[1]:
         Q, R = scipy.linalg.qr(M.T, mode="economic", overwrite_a=True, check_finite=False)
         R = R.T
-    _, s, Vt = np.linalg.svd(R, full_matrices=False)  # takes no rows as well
+    _, s, Vt = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
     p = count(s)
     V = Vt[:p] if Q is None else Vt[:p] @ Q.T
     return np.ascontiguousarray(V), s[:p].copy()
@@ -455,8 +455,10 @@ def within_used(R: np.ndarray, find: Callable[[np.ndarray], MaybeFound]) -> Mayb
 
 def right_singular(R: np.ndarray, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Right singular vectors and values of a factor with at most d rows, up to its rank."""
+    if not len(R):
+        return R, np.zeros(0)
     count = numerical_rank if rank is None else (lambda s: rank)
-    if 0 < len(R) < R.shape[1] and has_products(R):
+    if len(R) < R.shape[1] and has_products(R):
         return top_of_rows(R, len(R), count)
     V, s = top_right_singular(R.copy(), count)
     return flip_signs(V), s
