@@ -382,6 +382,7 @@ FederatedPCA(2).fit(np.round(X).astype(np.int8), clients=np.array(["d", "b", "c"
 FederatedPCA(2).partial_fit(X.tolist(), clients=clients.tolist()).partial_fit(X[:4], clients=[9, 9, 8, 8]).clients_
 FederatedPCA(2, scale=True).partial_fit(X[:60], clients=clients[:60]).partial_fit(X[60:], clients=clients[60:]).communication_.table
 FederatedPCA(2, partial_out=[4]).partial_fit(X[:60], clients=clients[:60]).partial_fit(X[60:], clients=clients[60:], sample_weight=w[60:])
+FederatedPCA(2).partial_fit(np.floor(X).astype(int), clients=clients).partial_fit(np.floor(X[:50]).astype(int), clients=clients[:50])
 FrequentDirections(3).fit(wide)
 """  # noqa: E501
 

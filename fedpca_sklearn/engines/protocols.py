@@ -321,6 +321,8 @@ def _answer(
         return found
     norm, scatter = float(np.linalg.norm(own.mean)), float(own.column_scatter.sum())
     bounds = task.bound(own.n_samples, norm, scatter)
+    if bounds.keys() != found.keys():
+        raise ValueError(f"bound must be of {sorted(found)}, what is sent, got {sorted(bounds)}.")
     for name, part in found.items():
         largest = float(np.abs(part).max())
         if not largest <= bounds[name] * (1 + _ROUNDING):

@@ -209,6 +209,7 @@ def _are_taken(pca: Any, X: Any, clients: Any) -> bool:
         return False
     if type(X) is not np.ndarray or X.ndim != 2 or not len(X) or isinstance(clients, str):
         return False
+    X = X.astype(np.float64) if X.dtype.kind in "biu" else X
     if X.shape[1] != pca.n_features_in_ or X.dtype not in (np.float64, np.float32):
         return False
     with pca._unchanged_on_error():

@@ -541,6 +541,8 @@ def test_nobody_would_add_the_noise_of_a_mechanism_of_ones_own(tmp_path, secure)
 def test_a_bound_that_does_not_hold_is_an_error_in_one_process():
     with pytest.raises(ValueError, match=r"Client .*bound of 'sum' must be at least"):
         summed(bound=lambda n, mean, scatter: {"sum": 1e-3 * n * mean, "count": n})
+    with pytest.raises(ValueError, match=r"bound must be of \['count', 'sum'\], .* got \['sum'\]"):
+        summed(bound=lambda n, mean, scatter: {"sum": n * mean})
 
 
 def test_bounds_and_sums_in_one_process_are_of_moments():
