@@ -111,8 +111,8 @@ def test_an_interruption_of_a_save_leaves_a_whole_file_and_no_other(tmp_path, th
 
 def test_an_interrupted_call_of_a_ledger_gives_its_lock_back(tmp_path):
     """Also while somebody keeps the traceback: the next fit would wait for ever."""
-    ledger, mechanism = PrivacyLedger(tmp_path / "ledger"), AnalyzeGauss(9.0, 1e-5, 9.0)
-    FederatedPCA(2, mechanism=mechanism.set_params(ledger=ledger)).fit(X)
+    ledger, mechanism = PrivacyLedger(tmp_path / "ledger"), AnalyzeGauss(90.0, 1e-5, 9.0)
+    FederatedPCA(2, mechanism=mechanism.set_params(ledger=ledger), random_state=0).fit(X)
     line, kept = 0, True
     while kept:
         line += 1
