@@ -75,7 +75,7 @@ def power_law(n, d, alpha, seed=0):
 # -------------------------------------------------------------------------- the matrix
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     n=st.sampled_from([1, 7, 64, 300, 4097]),
     d=st.one_of(*[st.integers(2, 40)] * 4, st.just(1100)),

@@ -195,6 +195,10 @@ def test_sparse_columns_fully_stored_with_mean_1e6(weighted):
     single = X.astype(np.float32)
     found = in_chunks(single, [100, 50]).column_scatter[1:7]
     assert_allclose(found, column_squares(single)[1:7], rtol=1e-6)
+    X = make_rows(150, 900, density=0.02)  # of which rows stay sparse where directions are cut
+    X[:, ::300] = 1e6 + np.random.default_rng(0).standard_normal((150, 3))
+    found = Subspace.from_rows(sp.csr_array(X), 3, sample_weight=w).column_scatter
+    assert_allclose(found, column_squares(X, w), rtol=1e-8, atol=1e-9)
 
 
 def sparse_rows(n, d, rank=5, noise=5.0):
