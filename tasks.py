@@ -67,6 +67,7 @@ def environment(extra="complete", folder=ENVIRONMENT, *options):
 def pytest(*arguments, python=None, **settings):
     """Run pytest on all cores."""
     command = (python or environment(), "-m", "pytest", "-n", "logical", "--dist", "worksteal")
+    settings["PYTHONDONTWRITEBYTECODE"] = ""  # workers and the tests' own processes share it
     run(*command, *arguments, **settings)
 
 

@@ -146,10 +146,10 @@ def test_the_norm_leaves_the_stated_share_of_the_signal():
 
 def test_what_clipping_turns_vanishes_with_the_number_of_rows():
     """A third of the rows are longer, elsewhere, and know other directions than the others do."""
-    random, spectrum, errors = rng(3), 1 / np.arange(1, 41), []
-    for n in (20_000, 320_000):
+    random, spectrum, errors = rng(3), 1 / np.arange(1, 21), []
+    for n in (20_000, 160_000):
         short, long = (
-            random.standard_normal((n, 40)) * spectrum @ special_ortho_group.rvs(40, random_state=i)
+            random.standard_normal((n, 20)) * spectrum @ special_ortho_group.rvs(20, random_state=i)
             for i in (0, 1)
         )
         X = np.where(random.random(n)[:, None] < 1 / 3, 3 * long + 1, short)
@@ -157,7 +157,7 @@ def test_what_clipping_turns_vanishes_with_the_number_of_rows():
         found = FederatedPCA(2, mechanism=searching(), n_clients=1, random_state=0).fit(X)
         errors.append(subspace_distance(found.components_, V))
     assert errors[0] < 0.03, errors
-    assert errors[1] < 0.004, errors
+    assert errors[1] < 0.005, errors
 
 
 @pytest.mark.parametrize("kind", ONE_ROUND)
