@@ -42,6 +42,8 @@ _NEW = 1e-10
 _POWER = 1.5
 # Smallest variance of noise in a unit of all rows: more weight than of its inverse changes nothing.
 SMALLEST = 1e-8
+# Mean square of a column in that unit up to which rows are equal.
+_ROUNDING = float(np.finfo(float).eps)
 
 
 @with_parameters
@@ -127,10 +129,10 @@ class FederatedHeteroscedasticPCA(ClientsTransformer):
     all rows would be a factor of the quiet clients. Factors below the noise take many rounds, each
     of which changes a small part of what is missing.
 
-    A client with no more rows than factors and one could explain its rows without noise, and has no
-    maximum; its noise is the mean variance of a column of all rows, and noise below 1e-8 of that is
-    taken for 1e-8 of it. A client that drops out keeps its noise until it is back; the likelihood
-    of a round is that of the clients that took part.
+    A client with no more rows than factors and one, or with equal rows, could explain these without
+    noise, and has no maximum; its noise is the mean variance of a column of all rows, and noise
+    below 1e-8 of that is taken for 1e-8 of it. A client that drops out keeps its noise until it is
+    back; the likelihood of a round is that of the clients that took part.
 
     A round costs a client what one of `FederatedPowerPCA` does, O(n_l d r).
 
@@ -299,7 +301,7 @@ class ExpectedScores(Query):
 
     Rows y have the mean ``mean`` and are ``unit`` (F' z + noise), with ``F`` of shape (k, d). The
     client first takes one step for its noise, which it keeps. One with no more rows than there are
-    factors and a mean has the noise 1.
+    factors and a mean, or with equal rows, has the noise 1.
     """
 
     F: np.ndarray
@@ -336,7 +338,8 @@ class ExpectedScores(Query):
         if not np.isfinite(P).all():
             raise too_large("sum of products", weight=getattr(own, "weight", None))
         G, B = self.F @ self.F.T, P @ self.F.T
-        v = max(self._noise(G, B / squared, scatter / squared, n, v), SMALLEST)
+        known = n > k + 1 and own.own_scatter > _ROUNDING * n * d * squared
+        v = max(self._noise(G, B / squared, scatter / squared, n, v), SMALLEST) if known else 1.0
         W = scipy.linalg.inv(G + v * np.eye(k))
         log_det = (d - k) * np.log(v) - np.linalg.slogdet(W)[1]
         found = {
@@ -366,8 +369,6 @@ class ExpectedScores(Query):
     ) -> float:
         """One step for the noise; without one before, what the factors' directions leave."""
         k, d = self.F.shape
-        if n <= k + 1:
-            return 1.0
         if v is None:
             return (scatter - float(np.sum(np.linalg.pinv(G) * B))) / n / max(d - k, 1)
         W = scipy.linalg.inv(G + v * np.eye(k))
@@ -399,7 +400,7 @@ class KeepingFederation(Federation):
 class Weighted(Query):
     """Another question, about rows that count less, the larger their variance in a unit.
 
-    Of no more rows than ``few`` the variance is not known, and is 1.
+    Of no more rows than ``few``, or of equal ones, the variance is not known, and is 1.
     """
 
     query: Query
@@ -425,7 +426,7 @@ class Weighted(Query):
     def local(self, own: RowMoments) -> np.ndarray:
         """The answer times the weight, as what is asked for are sums over rows."""
         n, total, variance = own.n_samples, own.total, 1.0
-        if n > self.few:
+        if n > self.few and own.own_scatter > _ROUNDING * n * len(total) * self.unit**2:
             scatter = own.own_scatter
             if not self.center:
                 scatter += float(total @ total) / n

@@ -112,6 +112,9 @@ def test_a_site_with_few_rows_has_the_noise_of_all_and_a_lost_one_keeps_its_own(
     pca = fitted(50, few, np.r_[labels, ["few"] * 4])
     assert pca.noise_variances_["few"] == pytest.approx(few.var(axis=0).mean(), rel=1e-9)
     assert sine(pca.components_, V) < 0.5
+    equal = np.concatenate([X, np.tile(X[0], (30, 1))])  # they vary by nothing, and know nothing
+    usual, more = fitted(50, X, labels), fitted(50, equal, np.r_[labels, ["equal"] * 30])
+    assert sine(more.components_, V) < 1.5 * sine(usual.components_, V)
     light = FederatedHeteroscedasticPCA(3, tol=1.0, random_state=0)
     light.fit(X, clients=labels, sample_weight=np.full(len(X), 1e-200))  # of no row in all
     assert_allclose([*light.noise_variances_.values()], X.var(axis=0).mean(), rtol=1e-9)
