@@ -126,19 +126,22 @@ class Factor(Moments):
 
     @computed_once
     def n_components(self) -> int:
-        """Number of directions: of all columns if a triangle in their units is well-conditioned."""
+        """Number of directions, of well-conditioned rows without an SVD."""
         R, d = self.R, self.R.shape[1]
-        if not self.n_certain and len(R) == d and not np.tril(R, -1).any():
-            sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
-            with threads_for(16 * d * d):
-                if sizes.all() and dpocon(R / sizes, d)[0] > _CERTAIN:  # of a norm of at most d
-                    return d
-        if not self.n_certain or "_made" in vars(self):
+        if "_made" in vars(self):
             return len(self.singular_values)
         with threads_for(16 * R.size):
+            if not self.n_certain:  # in units in which columns have length 1
+                sizes = np.sqrt(np.einsum("ij,ij->j", R, R))
+                R = R / np.where(sizes > 0, sizes, 1.0)
+                whole = len(R) == d and sizes.all() and not np.tril(R, -1).any()
+                if whole and dpocon(R, d)[0] > _CERTAIN:  # of a norm of at most d
+                    return d
             if len(R) < d and all_certain(R):
                 return len(R)
-            return numerical_rank(np.linalg.svd(R, compute_uv=False))
+            if self.n_certain:
+                return numerical_rank(np.linalg.svd(R, compute_uv=False))
+        return len(self.singular_values)
 
     def times(self, weight: float) -> Factor:
         """That of the same rows with another weight."""
