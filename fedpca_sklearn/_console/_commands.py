@@ -331,12 +331,12 @@ def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report
             f"no file holds a {type(fitted).__name__}; Study({options.folder!r}).next() of "
             "fedpca_sklearn.engines.files returns it in Python."
         )
-    summary = fitted.subspace_
+    summary, ratios = fitted.subspace_, None
     if hasattr(fitted, "subspace_error_bound_"):
-        summary = models.stating_model(fitted, summary)
+        summary, ratios = models.stating_model(fitted, summary), fitted.explained_variance_ratio_
     else:
         summary = summary.truncate(fitted.n_components_)
-    report = models.saved(output, summary)
+    report = models.saved(output, summary, ratios=ratios)
     report.facts |= facts
     return report
 

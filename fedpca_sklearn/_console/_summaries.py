@@ -391,14 +391,18 @@ def model_written(
     if not (options.scale or options.partial_out):
         stated = stating_model(fitted, summary.truncate(fitted.n_components_))
         return saved(options.output, stated, warnings)
-    stated, ratios = stating_model(fitted, summary), fitted.explained_variance_ratio_
-    report = saved(options.output, stated, warnings, explained=shares(ratios))
-    report.facts["model"]["explained_variance_ratio"] = ratios
-    return report
+    ratios = fitted.explained_variance_ratio_
+    return saved(options.output, stating_model(fitted, summary), warnings, ratios)
 
 
-def saved(output: str, summary: Subspace, warnings: Sequence[str] = (), **lines: str) -> Report:
-    """Write a summary, and tell what is in it, with other lines in place of some."""
+def saved(
+    output: str, summary: Subspace, warnings: Sequence[str] = (), ratios: Any = None
+) -> Report:
+    """Write a summary, and tell what is in it, with the shares of its model if they are given."""
     summary.save(output)
+    lines, found = {}, {"output": output, **facts(summary)}
+    if ratios is not None:
+        lines["explained"] = shares(ratios)
+        found["model"]["explained_variance_ratio"] = ratios
     text = f"{shown(output)}\n{described(summary, **lines)}"
-    return Report(text, {"output": output, **facts(summary)}, warnings=list(warnings))
+    return Report(text, found, warnings=list(warnings))

@@ -9,7 +9,7 @@ import pytest
 from console_helpers import NAMES, X, as_csv, as_parquet, printed, process_of, refused, run
 from numpy.testing import assert_allclose
 
-from fedpca_sklearn import FederatedPowerPCA, Subspace
+from fedpca_sklearn import FederatedPCA, FederatedPowerPCA, Subspace
 from fedpca_sklearn._console import _row_files
 from fedpca_sklearn.engines._parameters import constructed
 from fedpca_sklearn.engines.files import SiteRows, Study
@@ -70,6 +70,15 @@ def test_moments_of_columns_are_written_as_csv(ask, run):
     found = printed(run, "next", "study", "-o", "scales.csv", "--json")
     assert_allclose(found["mean"], X.mean(axis=0), rtol=1e-12)
     assert Path("scales.csv").read_text().startswith("column,mean,deviation\nage,")
+
+
+def test_the_shares_are_those_of_the_model(ask, run):
+    ask("FederatedPCA(2, scale=True)")
+    answer_all(run, 1)
+    shares = FederatedPCA(2, scale=True).fit(X).explained_variance_ratio_
+    assert "explained  {:.3f} {:.3f}\n".format(*shares) in printed(run, "next", "study")
+    found = printed(run, "next", "study", "--force", "--json")["model"]["explained_variance_ratio"]
+    assert_allclose(found, shares, rtol=1e-12)
 
 
 def test_a_fit_of_which_no_file_tells_is_an_error_that_says_where_it_is(run):
