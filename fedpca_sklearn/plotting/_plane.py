@@ -145,8 +145,13 @@ class ScoresDisplay:
         display : object
             This object, with the artists as attributes.
         """
-        ax, Z = axes_of(ax), np.asarray(self.scores)
+        Z = np.asarray(self.scores)
         labels = np.zeros(len(Z)) if self.labels is None else np.asarray(self.labels)
+        if labels.shape != (len(Z),):
+            raise ValueError(
+                f"labels must have one label per row, shape ({len(Z)},), got shape {labels.shape}."
+            )
+        ax = axes_of(ax)
         try:
             values, of_row = np.unique(labels, return_inverse=True)
         except TypeError:  # None among texts, say
