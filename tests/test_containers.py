@@ -96,6 +96,13 @@ def test_a_batch_in_another_order_ends_the_stream_without_a_trace(code, hold):
     assert_array_equal(whole.transform(FRAME), before)
 
 
+@pytest.mark.parametrize("hold", NAMED)
+@pytest.mark.parametrize("code", ["StreamingPCA(2)", "DistributedPCA(2)", "SubspaceTracker(2)"])
+def test_columns_of_texts_are_named(code, hold):
+    with pytest.raises(ValueError, match=r"got texts in 'site': could not convert .*'east'"):
+        made(code).fit(hold(FRAME.assign(site="east")))
+
+
 # ------------------------------------------------------------------------------ what is refused
 
 

@@ -181,9 +181,27 @@ def validate_data(estimator: Any, X: Any, **checks: Any) -> Any:
     if isinstance(X, DeviceRows):  # which have two dimensions and are numbers
         return _validate_data(estimator, X, reset=checks.get("reset", True), skip_check_array=True)
     X = as_rows(X)
-    with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither
-        rows = _validate_data(estimator, X, **checks)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # sums of finite values may be neither
+            rows = _validate_data(estimator, X, **checks)
+        if rows.dtype.kind == "O" and names_of(X):  # of polars and Arrow, with a text
+            rows = rows.astype(np.float64)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        texts = [name for name in names_of(X) or () if _is_text(X[name])]
+        named = f"X must hold numbers, got texts in {listed(texts)}: " if texts else ""
+        raise ValueError(f"{named}{error}") from error
     return with_missing_times(rows, X)
+
+
+def _is_text(column: Any) -> bool:
+    """Whether a column of a frame has a text that is no number."""
+    try:
+        np.asarray(column).astype(np.float64)
+    except (TypeError, ValueError) as error:  # a TypeError for pandas.NA, which is no text
+        return isinstance(error, ValueError)
+    return False
 
 
 def _is_plain(
