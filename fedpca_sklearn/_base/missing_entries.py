@@ -34,7 +34,8 @@ def impute(self: Any, X: Any) -> np.ndarray:
     Returns
     -------
     X_full : ndarray of shape (n, d)
-        Equal to X where X is not NaN. A row without any entry becomes the mean.
+        Equal to X where X is not NaN. A row without any entry becomes the mean, which is 0 in a
+        column that had no entry so far.
     """
     X = self._check_X(X)
     X = X.toarray() if sp.issparse(X) else X
