@@ -23,6 +23,9 @@ METRICS = ("sin", "projection", "chordal", "euclidean")
 
 def _orthonormal_columns(name: str, components: Any) -> np.ndarray:
     """Orthonormal basis (d x rank) of the span of the rows."""
+    if hasattr(components, "components_"):
+        kind = type(components).__name__
+        raise TypeError(f"{name} must be rows that span a subspace, got {kind}: give components_.")
     array = check_array(in_numpy(components), dtype=np.float64, input_name=name)
     if array.shape[0] > array.shape[1]:
         raise ValueError(f"{name} must have at most as many rows as columns, got {array.shape}.")

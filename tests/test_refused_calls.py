@@ -102,6 +102,7 @@ ERROR(ones((5, 3)), ones((4, 3))) | components must have at most | (4, 3)
 ERROR(ones((5, 3)), eye(2, 3), ones(2)); ERROR(ones((5, 3)), eye(2, 3), nan) | mean
 ERROR(full((5, 3), nan), eye(2, 3)) | X contains NaN
 ERROR(ones((5, 3)), [[inf, 0, 0]]) | components contains inf
+ERROR(rows, pca); subspace_distance(eye(2, 12), pca) | TypeError | FederatedPCA: give components_
 evaluate_stream(StreamingPCA(2), eye(9), n_checkpoints=2.5) | n_checkpoints must be an integer of
 evaluate_stream({}, eye(9)); evaluate_stream(PCA(2), eye(9)) | TypeError |\
  estimator must have partial_fit, got
