@@ -14,7 +14,8 @@ from ._stmiss_tracker import STMissTracker
 class SubspaceTracker(STMissTracker):
     """Track the principal subspace of rows with missing entries, batch by batch (STMiss).
 
-    Take it where rows have missing entries (NaN), and arrive in batches or are all at hand. The
+    Take it where rows have missing entries (NaN) and arrive in batches. The components of a table
+    that does not change are nearer by ``FederatedPCA(missing=ConditionalFill(), n_clients=1)``. The
     tracker fills the entries of a batch in from the rest of their row and the last subspace. The
     next subspace is that of all filled batches, or of those that still fit, if that has predicted
     the next rows better so far.
