@@ -196,7 +196,8 @@ class DriftTest:
     ) -> DriftTest:
         """The state after n rows, of which the first were flagged or not by a limit of m rows.
 
-        The others are not counted, nor are rows after an alarm, as their limit is that of before.
+        The others are not counted, and rows after an alarm not taken, as their limit is that of
+        before.
         """
         n = len(flagged) if n is None else n
         most = self._most(contamination, m)
@@ -205,8 +206,9 @@ class DriftTest:
         for i, row in enumerate(flagged, 1):
             rows, n_flagged = rows + 1, n_flagged + int(row)
             if n_flagged > most and not lasts:
-                points = (*self.points, self.n_total + i)[-1000:]
-                return replace(now, n_rows=0, n_flagged=0, lasts=True, points=points)
+                at = self.n_total + i
+                points = (*self.points, at)[-1000:]
+                return replace(now, n_total=at, n_rows=0, n_flagged=0, lasts=True, points=points)
             if rows == self.window:
                 lasts = lasts and n_flagged > most
                 if not lasts:  # a window without an alarm
@@ -236,6 +238,9 @@ _ALIKE = 1e-3
 _ROWS_A_MODEL = 50
 # Limits of rows that come one by one wait for so many rows where many of these are flagged.
 _HOLD = 20
+# After an alarm rows are scored so many at a time, or a tenth of those since it, so that the model
+# learns what has changed as it would by small calls.
+_SINCE = 10
 # Scores are finite, also of rows whose squares overflow.
 _MOST_UNLIKE = 1e200
 
@@ -293,20 +298,37 @@ def take(monitor: Any, X: Any, y: Any, **given: Any) -> None:
         begin(monitor, fitted, model_of(monitor, fitted, n))
         monitor.recent_scores_ = np.full(X.shape[0], np.nan)
         return
+    scores: list[np.ndarray] = []
+    while X.shape[0]:
+        drift, most = monitor._drift, X.shape[0]
+        if drift.points:
+            most = max(_HOLD, (drift.n_total - drift.points[-1]) // _SINCE)
+        few = slice(most)
+        known = {name: value[few] for name, value in extra.items()}
+        scores.append(_taken(monitor, X[few], y, known))
+        n = len(scores[-1])
+        X, extra = X[n:], {name: value[n:] for name, value in extra.items()}
+    monitor.recent_scores_ = np.concatenate(scores)
+
+
+def _taken(monitor: Any, X: Any, y: Any, extra: dict[str, Any]) -> np.ndarray:
+    """Score rows and hand them on, up to one that gives an alarm; their scores."""
     if monitor._behind >= min(_ROWS_A_MODEL, monitor._model.n_samples / _ROWS_A_MODEL):
         _catch_up(monitor)
     distances, size = monitor._model.distances(X)
     surprises = monitor._model.surprises(distances, size)
     unlike = unlike_of(monitor, surprises)
     rows = _within_limits(monitor, X, unlike, distances, size)
-    weight = extra.get("sample_weight")
+    counts = extra.get("sample_weight", np.ones(len(unlike))) > 0
+    taken = slice(_note(monitor, unlike, surprises, counts))
+    rows, extra = rows[taken], {name: value[taken] for name, value in extra.items()}
     learnt = _learnt(monitor, rows)
     rows, extra = rows[learnt], {name: value[learnt] for name, value in extra.items()}
-    _note(monitor, unlike, surprises, weight)
     if rows.shape[0]:
         monitor.estimator_ = independent_copy(monitor.estimator_)
         monitor.estimator_.partial_fit(rows, y, **extra)
         monitor._behind, monitor._newest = monitor._behind + rows.shape[0], {}
+    return -unlike[taken]
 
 
 def _fitted(monitor: Any, method: str, X: Any, y: Any, extra: dict[str, Any]) -> tuple[Any, int]:
@@ -333,30 +355,30 @@ def _learnt(monitor: Any, X: Any) -> Any:
     return np.asarray(holes.sum(axis=1)).ravel() == 0
 
 
-def _note(
-    monitor: Any, unlike: np.ndarray, surprises: np.ndarray, weight: np.ndarray | None
-) -> None:
-    """Keep what is to be known of rows that were scored, and renew the limits."""
-    monitor.recent_scores_ = -unlike
-    if weight is not None:
-        unlike, surprises = unlike[weight > 0], surprises[weight > 0]
+def _note(monitor: Any, unlike: np.ndarray, surprises: np.ndarray, counts: np.ndarray) -> int:
+    """Keep what is to be known of rows that were scored, and renew the limits.
+
+    The number of rows up to an alarm, or of all; those that do not count have no weight.
+    """
+    rows = np.flatnonzero(counts)
+    unlike, surprises = unlike[rows], surprises[rows]
     flagged = unlike > monitor._limit.value
     by_scores = isinstance(monitor._scale, ByScores)
     m = monitor._limit.n_rows if by_scores else monitor._model.n_samples
     counted = flagged
     if monitor.limits == "quantile" and not by_scores:  # one row later there were quantiles
         counted = flagged[: max(monitor._scores.enough - len(monitor._scores.values), 0)]
-    before, n = monitor._drift, len(flagged)
-    monitor._drift = drift = before.after(counted, monitor.contamination, m, n)
-    if monitor.limits != "quantile":
-        return
-    alarm = drift.points is not before.points
-    at = drift.points[-1] - before.n_total if alarm else n
-    monitor._limit = monitor._limit.after(flagged[:at], monitor.contamination)
-    if alarm:
-        monitor._scores, surprises, flagged = _no_scores(monitor), surprises[at:], flagged[:0]
-    monitor._scores = monitor._scores.extended(surprises, int(flagged.sum()))
-    _renew_limits(monitor)
+    drift = monitor._drift.after(counted, monitor.contamination, m, len(flagged))
+    alarm = drift.points is not monitor._drift.points
+    n = drift.n_total - monitor._drift.n_total
+    monitor._drift = drift
+    if monitor.limits == "quantile":
+        monitor._limit = monitor._limit.after(flagged[:n], monitor.contamination)
+        if alarm:
+            monitor._scores, surprises, flagged = _no_scores(monitor), surprises[:0], flagged[:0]
+        monitor._scores = monitor._scores.extended(surprises, int(flagged.sum()))
+        _renew_limits(monitor)
+    return int(rows[n - 1]) + 1 if alarm else len(counts)
 
 
 def _renew_limits(monitor: Any) -> None:

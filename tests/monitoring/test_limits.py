@@ -174,7 +174,7 @@ def test_flagged_rows_that_come_together_are_no_drift(together):
     # one of 1,000 windows in the mean; before it is known how numbers vary, one more
     assert len(test.points) <= stats.poisson.isf(1e-3, 0.5) + 1
     changed = np.repeat(rng.random(500 // together) < 0.8, together)
-    assert 0 < test.after(changed, 0.05, 4000).points[-1] - 50_000 <= 200
+    assert 0 < test.after(changed, 0.05, 4000).points[-1] - test.n_total <= 200
 
 
 def test_squares_of_the_rest_have_no_bias_however_many_components_there_are():

@@ -271,7 +271,8 @@ def test_rows_with_holes_are_scored_and_whole_ones_learnt_where_nan_is_not_taken
     before, named = monitor.score_samples(broken), monitor.contributions(broken)
     assert abs(named[0, 9]) > 5
     monitor.partial_fit(broken)  # nothing to learn
-    assert_array_equal(monitor.recent_scores_, before)
+    (at,) = monitor.drift_points_
+    assert_array_equal(monitor.recent_scores_[:at], before[:at])
     for row, seen in ((broken[0], 200), (new[0], 201)):
         assert monitor.partial_fit(row[None]).estimator_.n_samples_seen_ == seen
     sparse = SubspaceMonitor(StreamingPCA(K)).fit(sp.csr_array(holes))
@@ -448,6 +449,18 @@ def test_one_change_is_one_alarm_and_then_the_rate_is_right(change):
         assert change != "jump" or monitor.drift_angle_ > 0.9
         found.append([np.mean(flagged[part]) for part in (np.s_[300:1500], np.s_[2000:])])
     assert (np.abs(np.mean(found, axis=0) - 0.05) < 0.02).all()
+
+
+def test_one_change_is_one_alarm_in_large_calls():
+    for seed in range(4):
+        pca = StreamingPCA(K, forgetting_factor=0.999)
+        monitor = SubspaceMonitor(pca).fit(rows(2000, seed=seed))
+        usual, others = rows(1000, seed=seed + 50), rows(3000, seed=seed + 99, basis=BASIS[K:])
+        for part in np.split(np.concatenate([usual, others]), 8):
+            monitor.partial_fit(part)
+            assert len(monitor.recent_scores_) == 500
+        (point,) = monitor.drift_points_
+        assert 1000 < point <= 1020
 
 
 def test_rows_that_are_not_normal_are_no_drift_at_the_start():
