@@ -19,6 +19,7 @@ from .._base.adjusting import confounders_of
 from .._validation.containers import check_text, listed
 from ..engines._messages import shown
 from ..federated import FederatedPCA
+from ..federated._summaries import fitted_on
 from ..summary import Subspace
 from ..summary._adjusted import select_columns
 from ..summary._provenance import StatedModel
@@ -329,9 +330,8 @@ def model_of(
 ) -> FederatedPCA:
     """Fitted estimator of summaries of files, by the options; errors tell the files."""
     try:
-        return FederatedPCA.from_subspaces(
-            summaries, options.n_components, scale=options.scale, partial_out=options.partial_out
-        )
+        adjusted = {"scale": options.scale, "partial_out": options.partial_out}
+        return fitted_on(FederatedPCA(options.n_components, **adjusted), summaries)
     except ValueError as error:
         places = sorted({int(i) for i in re.findall(r"\bsubspaces\[(\d+)\]", str(error))})
         legend = "; ".join(f"subspaces[{i}] is {files[i]}" for i in places)

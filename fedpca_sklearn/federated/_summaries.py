@@ -437,7 +437,8 @@ def from_subspaces(
         those of the rows. A warning tells if more than 5 % of the variance of scaled columns is
         missing in them, and ten times the share that is missing of the columns as they are.
     partial_out : str, int or sequence of these, default=None
-        As in `FederatedPCA`. A warning tells if 5 % of a confounder's variance was cut.
+        As in `FederatedPCA`. A warning tells if 5 % of a confounder's variance was cut, and another
+        one if the summaries' ``model`` has this, or ``scale``, and the new one has not.
 
     Returns
     -------
@@ -457,8 +458,19 @@ def from_subspaces(
     >>> FederatedPCA.from_subspaces(sites, 5).explained_variance_.round(3)
     array([179.007, 163.718, 141.788, 101.1  ,  69.513])
     """
-    pca = cls(n_components, merge=merge, scale=scale, partial_out=partial_out)
-    return fitted_on(pca, subspaces)
+    pca = fitted_on(cls(n_components, merge=merge, scale=scale, partial_out=partial_out), subspaces)
+    stated = [s.model for s in subspaces if s.model is not None]
+    lost = ["scale"] * (not scale and any(model.scale for model in stated))
+    confounders = set(getattr(pca, "confounders_", ()))
+    lost += ["partial_out"] * any(set(model.partial_out) - confounders for model in stated)
+    if lost:
+        warnings.warn(
+            f"the summaries are of models with {' and '.join(lost)}, which a new one does not take "
+            "over from them: state what it shall have.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return pca
 
 
 def fitted_on(pca: Any, subspaces: Sequence[Subspace]) -> Any:
