@@ -184,6 +184,21 @@ def warn_of_another_cut(fitted: Any) -> None:
     )
 
 
+def warn_of_models(fitted: Any, summaries: Sequence[Any]) -> None:
+    """Warn where summaries are of models that do with the rows what a new one does not."""
+    models = [summary.model for summary in summaries if summary.model is not None]
+    known = set(getattr(fitted, "confounders_", ()))
+    lost = ["scale"] * (not fitted.scale and any(model.scale for model in models))
+    lost += ["partial_out"] * any(set(model.partial_out) - known for model in models)
+    if lost:
+        warnings.warn(
+            f"a summary is of a model with {' and '.join(lost)}, which the new one does not take "
+            "over: state what it shall have.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def confounders_of(columns: Any, d: int, names: Sequence[str] | None) -> tuple[int, ...]:
     """Positions of the columns that ``partial_out`` names, of d."""
     if columns is None:

@@ -21,6 +21,7 @@ from .._base.adjusting import (
     adjusts,
     check_columns,
     warn_of_another_cut,
+    warn_of_models,
     with_confounders,
 )
 from .._base.batches import float_dtype, is_bounded_state
@@ -459,17 +460,7 @@ def from_subspaces(
     array([179.007, 163.718, 141.788, 101.1  ,  69.513])
     """
     pca = fitted_on(cls(n_components, merge=merge, scale=scale, partial_out=partial_out), subspaces)
-    stated = [s.model for s in subspaces if s.model is not None]
-    lost = ["scale"] * (not scale and any(model.scale for model in stated))
-    confounders = set(getattr(pca, "confounders_", ()))
-    lost += ["partial_out"] * any(set(model.partial_out) - confounders for model in stated)
-    if lost:
-        warnings.warn(
-            f"the summaries are of models with {' and '.join(lost)}, which a new one does not take "
-            "over from them: state what it shall have.",
-            UserWarning,
-            stacklevel=2,
-        )
+    warn_of_models(pca, subspaces)
     return pca
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._base.adjusting import adjusting_of, check_columns, warn_of_another_cut
+from .._base.adjusting import adjusting_of, check_columns, warn_of_another_cut, warn_of_models
 from .._base.batches import (
     RowBuffer,
     are_bounded_weights,
@@ -452,7 +452,8 @@ def from_subspace(
     ----------
     subspace : Subspace
         Of at least one row. Directions that were cut from it are lost: a warning tells if fewer
-        are left than ``n_components``.
+        are left than ``n_components``. Another one tells if its ``model`` has ``scale`` or
+        ``partial_out`` and the estimator has not.
     n_components : int, float, "parallel", "held-out", "mle" or None, default=None
         With a ``rank_rule`` the rank to go on from: ``n_components_`` then.
     n_samples_seen : int, default=None
@@ -486,7 +487,8 @@ def from_subspace(
     >>> np.allclose(goes_on.components_, stays.components_, rtol=0, atol=1e-13)
     True
     """
-    (subspace,), namespace = checked_with_namespace([subspace])
+    given = [subspace]
+    (subspace,), namespace = checked_with_namespace(given)
     pca = cls(n_components, **{"center": subspace.centered, **parameters})
     pca._check_parameters()
     state = _state_of(pca, subspace, n_samples_seen, last_time)
@@ -496,6 +498,7 @@ def from_subspace(
     pca._keep(state)
     pca._warn_of_cut()
     warn_of_another_cut(pca)
+    warn_of_models(pca, given)
     show_in(namespace, pca)
     return pca
 

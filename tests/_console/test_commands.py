@@ -349,7 +349,7 @@ def test_files_and_merges_without_options_take_those_of_the_command(run, sites):
     assert err.startswith("warning: 'two.fed': made with '--scale', '--partial-out age', which no ")
     assert err.count("\n") == 1
     assert_scores(scores_of(run, "all.fed"), plain)
-    with pytest.warns(UserWarning, match="models with scale and partial_out, which a new one"):
+    with pytest.warns(UserWarning, match="of a model with scale and partial_out, which"):
         FederatedPCA.from_subspaces([Subspace.load("two.fed")], 2)
     printed(run, "merge", sites[2], "-o", "one.fed", *ADJUSTING, "-n", "2")
     err = run("merge", "two.fed", "one.fed", "-o", "three.fed")[2]

@@ -249,7 +249,11 @@ def test_what_is_made_of_a_model_is_another_one():
     model = LABELLED["scaled model"]
     X = np.random.default_rng(1).standard_normal((20, 7))
     cut, merged = model.truncate(2), merge_subspaces([model, Subspace.from_rows(X)])
-    shown = FederatedPCA.from_subspaces([model], 2), StreamingPCA.from_subspace(model, 2)
+    with pytest.warns(
+        UserWarning, match="of a model with scale, which the new one does not"
+    ) as told:
+        shown = FederatedPCA.from_subspaces([model], 2), StreamingPCA.from_subspace(model, 2)
+    assert [warning.filename for warning in told] == 2 * [__file__]
     for other in (cut, model.update(X), model.decay(0.5), merged, *(m.subspace_ for m in shown)):
         assert other.model is None
     assert model._named("abcdefg").model == (3, True, (), float("inf"))
