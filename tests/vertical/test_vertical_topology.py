@@ -175,6 +175,9 @@ def test_numbers_of_exchanges():
     assert np.log(1e-10) / np.log(r) > 6000
     want = np.ceil(np.arccosh(1e10) / np.arccosh(1 / r))
     assert Gossip(adjacency("ring", 60), 1e-10).n_exchanges == want < 300
+    # between two sides of three clients the least eigenvalue counts: -1/2, beside 1/4
+    sides = np.kron(1 - np.eye(2), np.ones((3, 3))) > 0
+    assert Gossip(sides, 1e-10).n_exchanges == np.ceil(np.arccosh(1e10) / np.arccosh(2))
 
 
 # --------------------------------------------------------------------------- without a server
