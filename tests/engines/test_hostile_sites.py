@@ -310,6 +310,18 @@ def test_what_nobody_asked_for_changes_nothing(name):
         assert_same(found, in_one_process(*FITS[name]))
 
 
+def test_the_first_reply_of_a_node_counts():
+    grid = grid_of(FACTOR)
+    receive, wrong = grid.send_and_receive, sending(error="again")
+
+    def twice(messages, **how):
+        replies = receive(messages, **how)
+        return replies + [wrong(m, r) for m, r in zip(messages, replies, strict=True)]
+
+    grid.send_and_receive = twice
+    assert fit_sites(grid, FACTOR, wait=0).missing_sites_ == {}
+
+
 def test_too_few_sites_end_the_fit_and_the_others_are_named():
     with pytest.raises(RuntimeError, match=r"Too few sites: 3, but min_sites=4\."):
         fit(FACTOR, options={"min_sites": 4})

@@ -195,10 +195,11 @@ def test_what_costs_more_than_the_owner_grants(at, code):
 
 @pytest.mark.parametrize("mechanism", [GAUSS, [NOISE, GAUSS]], ids=["one", "several"])
 def test_one_account_whatever_a_site_calls_itself_and_whoever_asks(at, mechanism):
-    spent = []
+    spent, others = [], PrivacyLedger(at.folder / "of who asks")
+    quarter = clone(QUARTER).set_params(mechanism__ledger=others)
     for run in range(1, 7):
         own = {"site": lambda context, run=run: f"site {run}", "policy": at(mechanism=mechanism)}
-        config, arrays = Site(QUARTER, run=run, **own).ask("summary")
+        config, arrays = Site(quarter, run=run, **own).ask("summary")
         spent += [config["epsilon"]] if arrays else []
     shares = np.sqrt([0.25, 0.5, 0.75, 1.0])
     assert spent == pytest.approx([epsilon_of(mu_of(1.0, 1e-5) * s, 1e-5) for s in shares])
