@@ -419,7 +419,7 @@ def _moments_of_sums(sums: SecureSums) -> ColumnMoments:
     found = sums.sum("squares", shapes, mean)
     (n,), rest = found["count"], found["rest"]
     about = mean + rest / n
-    squares = np.maximum(found["scatter"] - rest**2 / n, 0.0)
+    squares = np.maximum(found["scatter"], 0.0)
     return ColumnMoments(np.full(mean.shape, n), about, rest / n - (about - mean), squares)
 
 
