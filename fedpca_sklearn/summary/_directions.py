@@ -155,9 +155,9 @@ def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sizes[sizes == 0] = 1.0
     V, s = leading(rows / sizes, None)  # whose rank is not one of rounding errors
     rows = s[:, None] * V * sizes
-    s, V, _, work, _, failed = dgejsv(rows.T, joba=2, jobu=0, jobv=0, jobr=0, jobt=0, jobp=0)
+    s, V, *_, failed = dgejsv(rows.T, joba=2, jobu=0, jobv=0, jobr=0, jobt=0, jobp=0)
     if failed:  # after 30 sweeps
         return leading(rows, None)
     order = np.argsort(-s, kind="stable")
     order = order[s[order] > 0]
-    return flip_signs(np.array(V.T[order], order="C")), s[order] * (work[0] / work[1])
+    return flip_signs(np.array(V.T[order], order="C")), s[order]
