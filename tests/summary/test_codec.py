@@ -532,6 +532,9 @@ def test_files_that_earlier_releases_wrote_are_read(name):
         now = PairMoments.from_rows(holes.astype(np.float32) if "float32" in name else holes)
         assert_allclose(value.covariance(), now.covariance(), rtol=1e-12)
         assert value.single == now.single
+    for size in (0, 5, 16):  # of numbers, which versions before the present one state
+        with pytest.raises(ValueError, match="invalid dtype"):
+            kind.from_bytes(with_checksum(data[:8] + bytes([size]) + data[9:-4]))
     rng = np.random.default_rng(0)
     for i in range(200):  # changed ones are refused or valid
         changed = bytearray(data[:-4])
