@@ -255,6 +255,8 @@ def test_sparse_rows_few_scatter_matrices_and_wide_bases_are_all_that_is_held():
     for density in (0.01, 0.2):  # by sparse products, and some made dense at once
         X = sp.random(16_000, 200, density=density, format="csr", random_state=0)
         assert peak_bytes(lambda X=X: StreamingPCA(3).fit(X)) < 4e6  # dense they are 26 MB
+    X = np.arange(6_000_000).reshape(20_000, 300).astype(np.uint8)
+    assert peak_bytes(lambda: StreamingPCA(3).fit(X)) < 6 * X.size  # some are floats at a time
     X = np.random.default_rng(0).standard_normal((130, 50_000))
     pca = StreamingPCA(30, oversampling=0)
     assert peak_bytes(lambda: pca.fit(X)) < 50e6
