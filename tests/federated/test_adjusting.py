@@ -418,6 +418,13 @@ def power_law(seed, in_other_units, n=2000, d=500):
     return X
 
 
+def test_the_unit_of_weights_does_not_matter_where_sites_cut_directions():
+    X, weight = power_law(0, False, 300, 600), 1 + np.arange(300.0) % 2
+    pca = FederatedPCA(2, scale=True, partial_out=CONFOUNDERS, n_clients=3)
+    usual, light = (clone(pca).fit(X, sample_weight=u * weight) for u in (1.0, 1e-200))
+    assert_allclose(light.singular_values_, 1e-100 * usual.singular_values_, rtol=1e-10)
+
+
 def scaled(Z, scale):
     return Z / Z.std(axis=0) if scale else Z
 

@@ -136,13 +136,15 @@ def test_names_of_sparse_columns_of_which_few_are_used_are_kept():
 
 
 def test_rows_too_light_for_a_float_are_forgotten():
-    subspace = Subspace.from_rows(1e3 * np.random.default_rng(0).standard_normal((3, 4)))
+    subspace = Subspace.from_rows(1e3 * np.random.default_rng(0).standard_normal((5, 4)))
     subspace = subspace._named(list("abcd"))
     assert subspace.n_samples * 1e-300 * 1e-25 == 0 < subspace.scatter * 1e-300 * 1e-25
     for weight in (1e-18, 1e-21, 1e-23, 1e-25):
         light = subspace.decay(1e-300).decay(weight)
         assert Subspace.from_bytes(light.to_bytes()).to_bytes() == light.to_bytes()
         assert light.feature_names == subspace.feature_names
+        s = subspace.singular_values * np.sqrt(weight) * 1e-150
+        assert_allclose(light.singular_values, s if light.n_samples else s[:0], rtol=1e-12)
         assert (light.n_samples == 0) == (len(light.components) == 0) == (weight < 1e-23)
 
 
