@@ -239,6 +239,8 @@ def certified(S, start, n_products, rank, seed=0, n_probes=8):
     lam, W = (array[..., ::-1] for array in np.linalg.eigh(S))
     error = subspace_distance(nystrom(space.basis, space.products)[0][:rank], W[:, :rank].T)
     assert error <= found.sine
+    off = 1e-14 * trace * np.array([-1, 1])
+    assert ((found.eigenvalues + off - lam[:rank, None]) * [-1, 1] >= 0).all()
     return error, found, lam[:rank]
 
 
@@ -311,6 +313,7 @@ def test_without_probes_the_trace_decides():
     turned = np.linalg.qr((Q[:2] + 0.02 * Q[2:4]).T)[0].T
     error, found, _ = certified(S, turned, 1, 2, n_probes=0)
     assert 0 < error <= found.sine < 100 * error
+    assert certified(S, Q[[0, 2]], 1, 2, n_probes=0)[1].sine == np.inf  # one is missed
     flat, Q = matrix(np.r_[5.0, 4.0, np.ones(98)])
     assert certified(flat, Q[:2], 1, 2, n_probes=0)[1].sine == np.inf
     assert certified(flat, Q[:2], 4, 2)[1].sine < 1e-10
