@@ -20,6 +20,7 @@ from fedpca_sklearn._kernels.certificates import (
     largest_eigenvalue,
 )
 from fedpca_sklearn._kernels.linalg import (
+    _few_pairs,
     _pairs_by_lanczos,
     block_krylov,
     complete_basis,
@@ -156,6 +157,8 @@ MANY_EQUAL = {
 def test_equal_eigenvalues_are_all_found(S, count, overwrite):
     """LAPACK's bisection finds none, or some, of the last eigenvalues of I - 1/m."""
     lower = np.tril(S) + np.triu(np.full((N, N), np.nan), 1)  # only one triangle is read
+    by_bisection = _few_pairs(np.asfortranarray(lower), count)
+    assert by_bisection is None or len(by_bisection[0]) == count
     lam, W = eigh_top(np.asfortranarray(lower), count, overwrite=overwrite)
     lam, W = lam[:count], W[:, :count]
     assert_allclose(lam, np.linalg.eigvalsh(S)[::-1][:count], atol=1e-13)
