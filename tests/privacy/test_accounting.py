@@ -388,6 +388,9 @@ def test_a_mean_is_within_the_bound_of_the_centre():
     terms = mechanism.terms(X, mechanism.costs(2, 1))
     assert_allclose(terms.within(np.array([3.0, 4.0])), [0.6, 0.8])
     assert_array_equal(terms.within(np.array([0.3, 0.4])), [0.3, 0.4])
+    for kind in ONE_ROUND:  # with noise that is far larger
+        private = model_of(kind(0.1, 1e-3, 1.0, center=5.0, trust="sum"), 2)
+        assert np.linalg.norm(private.fit(np.zeros((8, 3)) + 5).mean_ - 5) < 1 + 1e-12
 
 
 @every_trust
