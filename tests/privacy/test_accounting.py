@@ -168,6 +168,13 @@ def test_the_noise_makes_up_for_what_the_grid_costs(bits, n_shares):
     assert noise.cost(1.0, 0.0, 5) == noise.gaussian_part(inf, 5) == inf
 
 
+@pytest.mark.parametrize("n_clients", [1, 8])
+def test_who_adds_all_of_its_noise_is_charged_for_its_own_grid(n_clients):
+    private = AnalyzeGauss(1.0, 1e-5, 8.0, noise=DiscreteGaussian(12))
+    pca = model_of(private, n_clients=n_clients).fit(np.zeros((40, 30)))
+    assert pca.privacy_spent_.epsilon == pytest.approx(1.0, rel=1e-4)  # the whole budget
+
+
 # ------------------------------------------------------------------------------ noise
 
 

@@ -504,6 +504,14 @@ def test_a_summary_that_would_not_be_read_cannot_be_assigned(code):
     assert_allclose(model.transform(X), -X @ V.T, atol=1e-10)
 
 
+def test_the_likelihood_of_sparse_rows_with_entries_in_two_parts():
+    X = sp.random(60, 6, 0.2, format="csr", random_state=0)
+    parts = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
+    pca = StreamingPCA(2).fit(X)
+    found = pca.score_samples(sp.csr_array(parts, X.shape))
+    assert_allclose(found, pca.score_samples(X.toarray()))
+
+
 def test_a_likelihood_of_few_rows_finds_the_model_once(monkeypatch):
     """Its decomposition took 300 times as long as one row."""
     X = make_power_law(400, 300, alpha=1.0, random_state=0)
