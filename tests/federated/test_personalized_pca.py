@@ -58,6 +58,8 @@ def test_without_noise_the_model_is_found():
     for V, label in zip(local, "abcd", strict=True):
         assert sine(pca.local_components_[label], V) < 1e-6
         assert_allclose(pca.site_means_[label], X[label == SITES].mean(axis=0))
+    more = PersonalizedPCA(2, 5).fit(X, clients=SITES)  # than any site has
+    assert [len(V) for V in more.local_components_.values()] == [2] * 4
     Z = pca.transform(X, clients=SITES)
     assert Z.shape == (280, 4)
     assert_allclose(pca.inverse_transform(Z, clients=SITES), X, atol=1e-5)
