@@ -32,6 +32,7 @@ from fedpca_sklearn.engines._messages import sizes_of
 from fedpca_sklearn.engines._sites import SecureSums
 from fedpca_sklearn.engines.flower import SecureAggregation, SitePolicy, partial_fit_sites
 from fedpca_sklearn.privacy import PrivacyNoiseWarning
+from fedpca_sklearn.privacy._gaussian import epsilon_of, mu_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::fedpca_sklearn.PrivacyNoiseWarning"),
@@ -107,6 +108,14 @@ def test_noise_over_flower_is_that_of_one_process(estimator, statistics, tmp_pat
         assert min(ks_2samp(*others).pvalue, levene(*others).pvalue) < 1e-3, name
     assert {tuple(np.round(pca.privacy_spent_, 9)) for pca in there} == {(8.0, 1e-3)}
     assert there[0].mechanism.ledger is None
+
+
+@pytest.mark.parametrize(("estimator", "secure"), [(PLAIN_SUMMARY, None), (SUMMARY, SECURE)])
+def test_each_of_two_releases_has_half_of_the_budget(estimator, secure, tmp_path):
+    found = private_fit(clone(estimator).set_params(mechanism__n_releases=2), tmp_path, secure)
+    epsilon, delta = estimator.mechanism.epsilon, estimator.mechanism.delta
+    half = epsilon_of(mu_of(epsilon, delta) / np.sqrt(2), delta)
+    assert found.privacy_spent_.epsilon == pytest.approx(half, rel=1e-4)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e4])

@@ -139,6 +139,7 @@ VerticalFederatedPCA(2, method=LeftVectorMerge(2)) | owners | plain | 1e-8
 VerticalFederatedPCA(2, method=VFedPCA(n_rounds=3, weighting="eigenvalue", update="cumulative",\
  warm_start=False), random_state=1) | owners | plain | 1e-8
 VerticalFederatedPCA(2, method="power", random_state=0) | constant columns | plain | 1e-8
+VerticalFederatedPCA(2, method="vfedpca", random_state=0) | constant columns | plain | 1e-8
 VerticalFederatedPCA(3, method="merge") | single owners | plain | 1e-6
 VerticalFederatedKernelPCA(3, kernel="linear", projection="features") | owners | plain | 1e-7
 VerticalFederatedKernelPCA(2, kernel="poly", n_landmarks=40, random_state=1) | owners | plain | 1e-7
