@@ -198,7 +198,8 @@ scaler * | arrays(moments=put((0, 0), 0.0)) | node 3: columns without entries
 scaler * | arrays(moments=put((1, 0), 1e300)) | node 3: values that are too large
 refined products | moved("products", slice(0, 8)); moved("rest", -3); moved("scatter", 0);\
  moved("count", 0); moved("products", 0, 1e20); moved("rest", -3, 1e150);\
- moved("scatter", 0, 1e150); moved("count", 0, 1e290); moved("products", 0, 1e290) |\
+ moved("scatter", 0, 1e150); moved("count", 0, 1e290); moved("products", 0, 1e290);\
+ moved("products", slice(None), lambda x: 1.3 * x) |\
  west: of other rows
 refined products | sending(site="north"); sending(site="x") | west: another name, dtype
 refined products | moved("count", 0, 1.7e308); moved("products", 0, 1.7e308) | west: too large
@@ -518,11 +519,14 @@ def test_a_batch_is_of_sites_like_those_of_the_batches_before():
     np.testing.assert_array_equal(pca.components_, before)
 
 
-def test_names_within_a_summary_do_not_count():
+def test_names_and_privacy_within_a_summary_do_not_count():
     spoil = spoiling(summary(feature_names=tuple(COLUMNS), site="east"))
     found = fit(made("FederatedPCA(3)"), spoil=spoil)
     assert found.clients_ == list(PARTS)
     assert not hasattr(found, "feature_names_in_")
+    spoil = spoiling(summary(privacy=(1.0, 1e-5, 1.0, "AnalyzeGauss", "client")))
+    found = fit(made("FederatedPCA(3)"), {"west": ROWS}, spoil, options={"min_sites": 1})
+    assert found.subspace_.privacy is None
 
 
 # -------------------------------------------------------------------- several at once
