@@ -165,8 +165,11 @@ def test_clients_drop_out_with_the_given_probability():
 def test_a_schedule_is_kept_and_begun_again(recorded):
     schedule = np.array([[0, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 1]])
     X, codes = rows(), labels(120, 3)
-    FederatedPowerPCA(2, n_rounds=9, tol=0, channel=Recorder(schedule)).fit(X, clients=codes)
-    assert [len(m) for m in recorded] == [(3 - schedule.sum(axis=1))[t % 4] for t in range(11)]
+    pca = FederatedPowerPCA(2, n_rounds=9, tol=0, channel=Recorder(schedule))
+    log, here = pca.fit(X, clients=codes).communication_.table, 3 - schedule.sum(axis=1)
+    here = [here[t % 4] for t in range(11)]
+    assert [len(m) for m in recorded] == [row["messages_up"] for row in log] == here
+    assert [row["messages_down"] for row in log] == [0, *here[1:]]  # a basis
     counts = np.bincount(codes)
     assert [m[-1] for m in recorded[0]] == [counts[0], counts[2]]  # the mean: labels in order
 
