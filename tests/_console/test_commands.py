@@ -118,6 +118,7 @@ show adjusted.fed -n 3 | n_components=3 is asked for | has n_components=2
 show plain.fed --plot picture.txt | --plot must end in one of .png, .pdf, .svg, got picture.txt
 show plain.svg --plot plain.svg --force | one of the files
 remove east north.fed west.fed -o x | no file is of the site 'east' alone: they are of
+remove north plain.fed -o x | no file is of the site 'north' alone
 remove north north.fed -o x | the last client
 remove north plain.fed north.fed -o x | site 'north'
 scale blind.fed -o x.csv | scatter
