@@ -23,6 +23,7 @@ from fedpca_sklearn import (
 )
 from fedpca_sklearn.summary import _exact
 from fedpca_sklearn.summary._triangle import triangle_of_rows
+from fedpca_sklearn.summary._updating import updated_by_block
 
 
 def by_batches(model, X, n):
@@ -165,6 +166,14 @@ def test_squares_of_float32_rows_are_added_up_in_float64():
     X = np.random.default_rng(0).standard_normal((100, 900)).astype(np.float32) + 3
     scatter = ((X - X.mean(axis=0, dtype=np.float64)) ** 2).sum(axis=0)
     assert_allclose(Subspace.from_rows(X, 3).column_scatter, scatter, rtol=2e-7)
+
+
+def test_a_sum_has_the_precision_of_its_least_part():
+    rows = np.random.default_rng(0).standard_normal((2000, 20)).astype(np.float32)
+    summary = updated_by_block(Subspace.empty(20, dtype=np.float32), rows, n_certain=2)
+    later = rows + 1e3 * rows[:, :1]  # the second direction is lost in float32
+    for part in summary, updated_by_block(summary, later, n_certain=2):
+        assert part._leading.precision == np.float32
 
 
 # -------------------------------------------------------- directions that are found when read
