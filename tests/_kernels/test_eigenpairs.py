@@ -213,6 +213,7 @@ def test_eigenvalues_above_a_number_are_counted(spectrum):
         if np.abs(lam - number).min() > off:
             for G in (A, np.asfortranarray(A), np.tril(A)):
                 assert n_above(G, number) == np.sum(lam > number)
+    assert n_above(np.diag([1.0, 2.0, 3.0]), 2.0) == 1
 
 
 # ------------------------------------------------------------------------------ certificates
