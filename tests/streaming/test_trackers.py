@@ -95,7 +95,7 @@ HOLES = ["no entries", "holes of zeros", "few entries"]
 @trackers()
 def test_a_stream_may_start_without_news(model):
     kinds = KINDS + HOLES * isinstance(model, GROUSE | PETRELS)
-    for i, kind in enumerate([*kinds, "zeros", "repeated"]):
+    for i, kind in enumerate([*kinds, "zeros", "repeated", "vanishing squares"]):
         with naming(kind):
             center = i % 2 > 0
             assert_starts_with(clone(model).set_params(center=center), kind, [1, 9, 50][i % 3])
