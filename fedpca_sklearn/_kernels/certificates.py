@@ -154,9 +154,8 @@ def largest_eigenvalue(times, probes: np.ndarray, n_products: int, most: float) 
     for _ in range(n_products):  # Lanczos, with all probes as one vector
         W = times(blocks[-1])
         diagonal.append(float(np.sum(W * blocks[-1])))
-        for _ in range(2):
-            for block in blocks:
-                W = W - np.sum(W * block) * block
+        for block in blocks:
+            W = W - np.sum(W * block) * block
         size = float(np.linalg.norm(W))
         off_diagonal.append(
             max(size, _ROUNDING * most)
