@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from golden_cases import made
 from helpers import fitted_attributes, peak_bytes, random_basis, sine_of_orthonormal, svd_of
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 
@@ -510,6 +511,21 @@ def test_the_likelihood_of_sparse_rows_with_entries_in_two_parts():
     pca = StreamingPCA(2).fit(X)
     found = pca.score_samples(sp.csr_array(parts, X.shape))
     assert_allclose(found, pca.score_samples(X.toarray()))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_likelihood_of_large_columns_that_are_explained_is_that_of_float64(seed):
+    X = make_power_law(900, 700, alpha=1.0, random_state=seed)
+    X[:, :4] *= [5e3, 1e4, 2e3, 1e3]
+    single, double = (StreamingPCA(4).fit(X.astype(d)).score(X.astype(d)) for d in ("f4", "f8"))
+    assert_allclose(single, double, rtol=1e-6)
+
+
+def test_the_likelihood_is_normal_also_where_the_noise_is_above_a_variance():
+    pca = StreamingPCA(2).fit(IRIS)
+    pca.noise_variance_ = 2 * pca.explained_variance_[1]
+    normal = multivariate_normal(pca.mean_, pca.get_covariance())
+    assert_allclose(pca.score_samples(IRIS), normal.logpdf(IRIS), rtol=1e-10)
 
 
 def test_a_likelihood_of_few_rows_finds_the_model_once(monkeypatch):
