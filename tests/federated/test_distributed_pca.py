@@ -130,6 +130,15 @@ def test_clients_with_one_row_send_trapezoids(s, p):
     assert [row["floats_up"] for row in log.table] == [*in_all, s * (p + 1)]
 
 
+def test_of_a_step_and_all_rows_before_the_factor_that_moves_is_logged():
+    X, pca = np.random.default_rng(0).standard_normal((24, 5)), DistributedPCA(2)
+    for rows, client in zip(np.split(X, [20, 22]), "abb", strict=True):
+        pca.partial_fit(rows, clients=[client] * len(rows))
+    # two rows to "a", and then all 22 to "b", with a mean each
+    sent = [row["floats_up"] for row in pca.communication_.table]
+    assert sent == [6, 6, 9 + 6, 6, 15 + 6]
+
+
 @pytest.mark.parametrize("s", [1, 3, 8])
 def test_steps_communicate_as_the_schedule_says(s):
     K, p = 15, 4
