@@ -8,6 +8,7 @@ from functools import cache
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import PAPER, leading, random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
@@ -159,6 +160,15 @@ def test_labels_for_an_array_on_disk(monkeypatch):
     _, s, V = np.linalg.svd(X[40:, :6].astype(np.float64), full_matrices=False)
     assert sine(model.components_[:, :6], V[:2]) < 10 * np.finfo(np.float32).eps
     assert_allclose(model.singular_values_, s[:2], rtol=1e-6)
+
+
+def test_a_column_holds_the_labels():
+    X, site = pd.DataFrame(rows(80, 6), columns=[*"uvwxyz"]), [*"ab"] * 40
+    named = tracker(2).fit(X.assign(site=site), clients="site")
+    assert named.clients_ == ["a", "b"]
+    assert_same(named, tracker(2).fit(X, clients=site), 1e-12)
+    numbers = X.assign(site=X["u"])
+    assert len(named.fit(numbers, clients=site).transform(numbers)) == 80
 
 
 def test_neither_who_deals_the_rows_nor_jobs_matter():
