@@ -12,7 +12,6 @@ from fedpca_sklearn import (
     SPIRIT,
     BiplotDisplay,
     CommunicationDisplay,
-    CommunicationLog,
     FederatedPCA,
     LoadingsDisplay,
     RankDisplay,
@@ -27,7 +26,6 @@ from fedpca_sklearn import (
     jackknife_intervals,
     make_power_law,
 )
-from fedpca_sklearn.communication._federation import message_of
 
 plt.switch_backend("agg")
 
@@ -147,15 +145,6 @@ def test_communication_of_one_round_is_a_line_and_that_of_files_knows_no_rows():
     display = CommunicationDisplay.from_estimator(FederatedPCA.from_subspaces(files))
     assert display.pooled_line_ is None
     assert display.line_.get_ydata() == [sum(file.n_floats for file in files)]
-
-
-def test_of_many_rounds_the_last_ones_are_drawn_where_they_were():
-    log, sent = CommunicationLog(), np.arange(1, 1102)
-    for n in sent:
-        log.record([message_of(np.zeros(n))], [message_of(np.zeros(2))])
-    rounds, floats = CommunicationDisplay(log).plot().line_.get_data()
-    assert_array_equal(rounds, sent[101:])
-    assert_array_equal(floats, np.cumsum(sent + 2)[101:])
 
 
 def test_refinement_display_draws_bound_and_error_over_floats():
