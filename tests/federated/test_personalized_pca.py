@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from helpers import random_basis, sine
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn import config_context
+from sklearn import clone, config_context
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -62,6 +62,10 @@ def test_without_noise_the_model_is_found():
     assert [len(V) for V in more.local_components_.values()] == [2] * 4
     Z = pca.transform(X, clients=SITES)
     assert Z.shape == (280, 4)
+    far = clone(pca).fit(X + 1e8, clients=SITES)
+    B = np.concatenate([far.components_, far.local_components_["a"]])
+    first = (X[:9] + 1e8 - far.site_means_["a"]) @ B.T
+    assert_allclose(far.transform(X[:9] + 1e8, clients=SITES[:9]), first, atol=1e-12)
     assert_allclose(pca.inverse_transform(Z, clients=SITES), X, atol=1e-5)
     assert_array_equal(pca.fit_transform(X, clients=SITES), pca.transform(X, clients=SITES))
 
