@@ -455,15 +455,6 @@ def test_what_the_function_of_the_rows_keeps_between_questions_is_its_own():
     assert dict(site.context.state["mine"]) == {"loads": 3}
 
 
-def test_moments_are_those_of_the_rows_that_a_run_has():
-    site = Site(made(POWER))
-    site.app = client_app(lambda context: ROWS + context.run_id, made(POWER))
-    for run in (1, 2):
-        site.context.run_id = run
-        total, _ = site.ask("moments")[1].values()
-        np.testing.assert_allclose(total, (ROWS + run).sum(axis=0), rtol=1e-9)
-
-
 def test_the_state_of_a_site_is_small_and_can_be_stored():
     site = Site(made(POWER))
     for _ in range(300):
