@@ -144,7 +144,7 @@ def adjusted_how(scale: bool, partial_out: Iterable[Any] | None) -> str:
 
 def shares(ratios: Any) -> str:
     """The first explained variance ratios."""
-    return " ".join(f"{r:.3f}" for r in ratios[:5]) + (" ..." if len(ratios) >= 5 else "")
+    return " ".join(f"{r:.3f}" for r in ratios[:5]) + (" ..." if len(ratios) > 5 else "")
 
 
 def described(subspace: Subspace, **other: str) -> str:

@@ -579,3 +579,10 @@ def test_a_refined_file_keeps_its_model(run, n_refinements, bound):
     assert shown["error_bound"] < bound
     told = f"error      at most {shown['error_bound']:.1e}, sine of the angle"
     assert told in printed(run, "show", model)
+
+
+@pytest.mark.parametrize("d", [5, 6])
+def test_the_first_five_shares_are_printed(run, d):
+    np.save("wide.npy", np.random.default_rng(0).standard_normal((40, d)))
+    (line,) = re.findall("explained .*", printed(run, "fit", "wide.npy", "-o", "wide.fed"))
+    assert line.endswith(" ...") == (d > 5)
