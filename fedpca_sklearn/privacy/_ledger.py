@@ -185,11 +185,15 @@ def exceeds(mu2: float, budget: float) -> bool:
 
 
 class Account(NamedTuple):
-    """What one client has spent: releases, as shares of the budget, and mu^2."""
+    """What one client has spent: releases, as shares of the budget, and mu^2.
+
+    ``own`` is mu^2 without what a ledger counts of other fits.
+    """
 
     label: Any
     share: float = 0.0
     mu2: float = 0.0
+    own: float = 0.0
 
 
 @dataclass
@@ -240,7 +244,7 @@ class Accounts:
                     f"of epsilon={mechanism.epsilon:g}, delta={mechanism.delta:g} is spent, and "
                     f"with n_releases={mechanism.n_releases} each takes {share:.0%}."
                 )
-            after[name] = Account(label, before.share + share, total)
+            after[name] = Account(label, before.share + share, total, before.own + mu2)
         if mechanism.ledger is not None:
             mechanism.ledger._check(after, mechanism, mu2)
         return after
@@ -278,8 +282,9 @@ class Accounts:
         """Charge what other calls of the same estimator have cost."""
         for name, account in other.of.items():
             before = self.of.get(name, Account(account.label))
-            share, mu2 = before.share + account.share, before.mu2 + account.mu2
-            self.of[name] = Account(before.label, share, mu2)
+            share, own = before.share + account.share, before.own + account.own
+            mu2 = max(before.mu2 + account.own, account.mu2)  # a ledger has counted both
+            self.of[name] = Account(before.label, share, mu2, own)
         self.n_calls += other.n_calls
 
     def after_error(self, before: Accounts | None) -> Accounts:
