@@ -307,9 +307,8 @@ def go_on(options: Options) -> Report:
     check_output(output, options.force, [str(folder / "study.json")])
     study = Study(folder)
     fitted = study.next()
-    for site in options.without or ():
-        study.without(site)
     if options.without:
+        study.without(*options.without)
         fitted = study.next()
     return _gone_on(options, study, fitted, output)
 

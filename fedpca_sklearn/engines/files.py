@@ -273,18 +273,20 @@ class Study:
         except AnswersAwaited:
             return None
 
-    def without(self, site: str) -> None:
-        """Go on without a site whose answer is awaited.
+    def without(self, *sites: str) -> None:
+        """Go on without sites whose answers are awaited.
 
         Parameters
         ----------
-        site : str
+        *sites : str
         """
         awaited = {path.stem.partition(".")[2]: path for path in self.awaited}
-        if site not in awaited:
-            raise ValueError(f"site must be awaited, one of {sorted(awaited)}, got {site!r}.")
-        path = awaited[site].with_suffix(".without")
-        write_bytes(path, signed(self._going_on(path), self.identity).to_bytes())
+        for site in sites:
+            if site not in awaited:
+                raise ValueError(f"site must be awaited, one of {sorted(awaited)}, got {site!r}.")
+        for site in sites:
+            path = awaited[site].with_suffix(".without")
+            write_bytes(path, signed(self._going_on(path), self.identity).to_bytes())
 
     def _going_on(self, path: Path) -> Letter:
         """What the coordinator signs to go on without a site."""

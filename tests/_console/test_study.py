@@ -180,7 +180,8 @@ def test_without_a_site(turn, ask, run):
     if turn == 2:
         answer_all(run, 1)
         printed(run, "next", "study")
-    assert "site must be awaited" in refused(run, "next", "study", "--without", "nobody")
+    assert "site must be awaited" in refused(run, "next", "study", "--without", "c,nobody")
+    assert not [*Path("study").glob("*.without")]
     for number in (1, 2, 3, 4) if turn == 1 else (2, 3, 4, 5, 6):
         answer_all(run, number, sites=["a", "b"])
         without = ["--without", "c"] if number == turn else []
