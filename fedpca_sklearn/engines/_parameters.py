@@ -105,7 +105,10 @@ def _built(node: ast.expr, known: tuple[type, ...]) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         made = [_built(one, known) for one in node.elts]
         return made if isinstance(node, ast.List) else tuple(made)
-    return ast.literal_eval(node)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ValueError(f"{ast.unparse(node)[:80]!r} is no constant, list or object.") from None
 
 
 # Version of the questions: another one where a question, or its answer, means something else.

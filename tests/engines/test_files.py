@@ -690,7 +690,7 @@ LONG = "(" * 1000 + ")" * 1000, "1" + " " * 10**6
 
 
 def test_texts_that_construct_nothing():
-    why = r"construct|public class|one by one|one process|malformed"
+    why = r"construct|public class|one by one|one process|no constant"
     for text in (*re.split(" ; |\n", TEXTS.strip()), *LONG):
         with pytest.raises(ValueError, match=why):
             pytest.fail(f"{constructed(text)} of {text[:40]}")
