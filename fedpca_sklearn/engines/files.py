@@ -230,6 +230,9 @@ class Study:
         """
         sites = [str(site) for site in sites]
         _check_sites(sites, min_sites)
+        if secure is not None and len(sites) < secure.threshold:
+            least = f"threshold={secure.threshold}"
+            raise ValueError(f"sites must be at least {least} different names, got {sites!r}.")
         _check_keys(identity, sites)
         checked_tasks(estimator, secure)  # before there is a file
         estimator = clone(estimator)

@@ -646,6 +646,8 @@ def test_names_of_sites(tmp_path):
     for sites in (["a"], ["a", "a"], same, ["a", "../b"], ["a", ".b"], ["a", ""], ["a", "b" * 241]):
         with pytest.raises(ValueError, match=says):
             pytest.fail(f"{Study.begin(tmp_path / 'new', ROUNDS, sites)} of {sites}")
+    with pytest.raises(ValueError, match="at least threshold=3 different names"):
+        Study.begin(tmp_path / "new", ROUNDS, ["a", "b"], secure=SecureAggregation(threshold=3))
     assert not (tmp_path / "new").exists()
 
 
