@@ -248,7 +248,16 @@ class Study:
         if identity is not None:
             about = signed(Letter(study, Message(_STUDY)), identity).about
             study = {**study, _SIGNATURE: about[_SIGNATURE].hex()}
-        write_bytes(path, json.dumps(study, indent=1).encode())
+        part = path.with_name(f".{secrets.token_hex(8)}.part")
+        write_bytes(part, json.dumps(study, indent=1).encode())
+        try:
+            os.link(part, path)  # which never replaces what another process has begun meanwhile
+        except FileExistsError:
+            raise ValueError(f"{path} exists: a folder has one study.") from None
+        except OSError:  # of a file system without links
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
         return cls(folder, known, identity)
 
     def next(self) -> Any:

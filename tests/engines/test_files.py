@@ -8,6 +8,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -627,13 +628,16 @@ def test_a_sum_is_of_the_arrays_that_were_asked_for(shapes):
 # -------------------------------------------------------------------- studies and texts
 
 
-def test_a_study_draws_its_random_state_once_and_a_folder_has_one_study(tmp_path):
+def test_a_study_draws_its_random_state_once_and_a_folder_has_one_study(tmp_path, monkeypatch):
     study = Study.begin(tmp_path, FederatedPowerPCA(3), ["a", "b"])
     drawn = study.estimator.random_state
     assert isinstance(drawn, int)
     assert Study(tmp_path).estimator.random_state == drawn
-    with pytest.raises(ValueError, match="exists: a folder has one study"):
-        Study.begin(tmp_path, ROUNDS, ["a", "b"])
+    for looks in (Path.exists, lambda path: False):  # before another process has begun
+        monkeypatch.setattr(Path, "exists", looks)
+        with pytest.raises(ValueError, match="exists: a folder has one study"):
+            Study.begin(tmp_path, ROUNDS, ["a", "b"])
+    assert [path.name for path in tmp_path.iterdir()] == ["study.json"]
     path = tmp_path / "study.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "run": "x"}))
     with pytest.raises(ValueError, match=r"study\.json: it is not what was written"):
