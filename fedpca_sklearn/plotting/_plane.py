@@ -413,9 +413,10 @@ class PrivateScoresDisplay:
         display : object
             The display, drawn.
         """
-        asked = {"components": components, "client": client, "random_state": random_state}
+        at = two_components(estimator, components)
+        asked = {"components": at, "client": client, "random_state": random_state}
         counts = private_scores(estimator, X, mechanism, **asked)
-        return cls(counts, axis_names=_axis_names(estimator, components)).plot(ax, **kwargs)
+        return cls(counts, axis_names=_axis_names(estimator, at)).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw the display.

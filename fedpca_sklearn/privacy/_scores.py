@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._validation.checks import is_integer
 from ._gaussian import DiscreteGaussian
 from ._ledger import Accounts, PrivacySpent
 from ._mechanism import Mechanism, seeds_of
@@ -124,8 +125,8 @@ def private_scores(
 def two_components(estimator: Any, components: Sequence[int]) -> list[int]:
     """Positions of two components of a fitted estimator."""
     check_is_fitted(estimator)
-    most, found = len(estimator.components_), [int(i) for i in components]
-    if len(found) != 2 or not all(0 <= i < most for i in found):
+    most, found = len(estimator.components_), list(components)
+    if len(found) != 2 or not all(is_integer(i) and 0 <= i < most for i in found):
         raise ValueError(f"components must be two of 0 to {most - 1}, got {components!r}.")
     return found
 

@@ -92,7 +92,7 @@ def test_counts_are_a_line_in_the_ledger_of_their_client(tmp_path):
 
 def test_the_display_shows_what_is_above_the_noise():
     display = PrivateScoresDisplay.from_estimator(
-        MODEL, X, AnalyzeGauss(1.0, 1e-5, 1.0), components=(0, 2), random_state=0
+        MODEL, X, AnalyzeGauss(1.0, 1e-5, 1.0), components=iter((0, 2)), random_state=0
     )
     counts, std = display.counts.counts, display.counts.std
     # matplotlib before 3.8 gives the cells of a mesh one after the other
