@@ -152,7 +152,8 @@ jackknife_intervals([*noisy.summaries_.values()] * 2, 2) | must not have the noi
 FederatedPCA(2, mechanism=hidden).fit(rows).summaries_ | AttributeError |\
  only the sum of all clients is known
 plane((0, 3)); plane((0,)); plane((-1, 0)); plane((0, 1.7)) | components must be two of 0 to 2
-ScoresDisplay(eye(3)[:, :2], labels=[0, 1]).plot() | labels must have one label per row | (2,)
+ScoresDisplay.from_estimator(pca, rows, labels=["a"]) | labels must have shape (600,), got (1,).
+RefinementDisplay.from_estimator(pca, rows, n_refinements=-1) | n_refinements must be an integer of
 LoadingsDisplay.from_estimator(pca, kind="pie") | kind must be 'circle' or 'bars', got 'pie'
 private_scores(pca, rows, gauss); private_scores(PCA(2).fit(rows), rows, gauss) | with a mechanism
 VerticalFederatedPCA(1, feature_groups=[["x"]]).fit(frame) | feature_groups must | got 'x'.

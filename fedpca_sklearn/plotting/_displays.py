@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from .._validation.checks import check_integer
 from ..evaluation import StreamEvaluation, evaluate_stream
 from ..intervals import JackknifeIntervals
 from ..metrics import subspace_distance
@@ -590,7 +591,7 @@ class RefinementDisplay(LineDisplay):
             The display, drawn.
         """
         floats, bounds, errors = [], [], []
-        for n in range(n_refinements + 1):
+        for n in range(check_integer("n_refinements", n_refinements, 0) + 1):
             fitted = clone(estimator).set_params(n_refinements=n).fit(X, clients=clients)
             log = fitted.communication_
             floats.append(log.floats_up + log.floats_down)

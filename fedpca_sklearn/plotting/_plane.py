@@ -148,9 +148,7 @@ class ScoresDisplay:
         Z = np.asarray(self.scores)
         labels = np.zeros(len(Z)) if self.labels is None else np.asarray(self.labels)
         if labels.shape != (len(Z),):
-            raise ValueError(
-                f"labels must have one label per row, shape ({len(Z)},), got shape {labels.shape}."
-            )
+            raise ValueError(f"labels must have shape ({len(Z)},), got {labels.shape}.")
         ax = axes_of(ax)
         try:
             values, of_row = np.unique(labels, return_inverse=True)
