@@ -307,7 +307,8 @@ def partial_fit_sites(
     Warns
     -----
     UserWarning
-        If a site was left out. Its rows of this batch are never asked for again.
+        If a site was left out. Its rows of this batch are never asked for again. If the question
+        has not reached it, it refuses the later batches of the run, as they come in their order.
 
     Notes
     -----
