@@ -68,7 +68,7 @@ def fit(options: Options) -> Report:
     if options.scale or options.partial_out:
         summary = models.stating_model(pca, summary)
     warnings = models.unlike_units([like, summary], [options.like, options.output]) if like else []
-    report = models.saved(options.output, summary, warnings)
+    report = models.saved(options, options.output, summary, warnings)
     report.facts["left_out"] = rows.n_dropped
     if rows.n_dropped:
         report.text += f"\n  {'left out':<11}{rows.n_dropped} rows with gaps"
@@ -86,6 +86,7 @@ def transform(options: Options) -> Report:
     with written(options.output) as path, opened(path, names) as write:
         for batch in rows:
             write(pca.transform(batch))
+        check_output(options.output, options.force, ())  # another command may have written it
     n, k = rows.n_read, pca.n_components_
     text = f"{shown(options.output)}\n  {'rows':<11}{n}\n  {'components':<11}{k}"
     if how := models.adjusted_how(pca.scale, pca.partial_out):
@@ -335,7 +336,7 @@ def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report
         summary, ratios = models.stating_model(fitted, summary), fitted.explained_variance_ratio_
     else:
         summary = summary.truncate(fitted.n_components_)
-    report = models.saved(output, summary, ratios=ratios)
+    report = models.saved(options, output, summary, ratios=ratios)
     report.facts |= facts
     return report
 

@@ -390,15 +390,20 @@ def model_written(
     summary = fitted.subspace_
     if not (options.scale or options.partial_out):
         stated = stating_model(fitted, summary.truncate(fitted.n_components_))
-        return saved(options.output, stated, warnings)
+        return saved(options, options.output, stated, warnings)
     ratios = fitted.explained_variance_ratio_
-    return saved(options.output, stating_model(fitted, summary), warnings, ratios)
+    return saved(options, options.output, stating_model(fitted, summary), warnings, ratios)
 
 
 def saved(
-    output: str, summary: Subspace, warnings: Sequence[str] = (), ratios: Any = None
+    options: argparse.Namespace,
+    output: str,
+    summary: Subspace,
+    warnings: Sequence[str] = (),
+    ratios: Any = None,
 ) -> Report:
     """Write a summary, and tell what is in it, with the shares of its model if they are given."""
+    check_output(output, options.force, ())  # another command may have written it meanwhile
     summary.save(output)
     lines, found = {}, {"output": output, **facts(summary)}
     if ratios is not None:

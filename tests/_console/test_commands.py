@@ -37,6 +37,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedpca_sklearn import AnalyzeGauss, FederatedPCA, PairMoments, Subspace
 from fedpca_sklearn.__main__ import main
+from fedpca_sklearn._console._row_files import Rows
 from fedpca_sklearn._console._summaries import unlike_units
 from fedpca_sklearn.privacy import PrivateNorm
 
@@ -524,6 +525,16 @@ def test_names_of_files_are_not_obeyed_by_a_terminal(run):
     out = run("audit", f"{odd}.log")[1]
     assert out.isascii()
     assert "\x1b" not in out
+
+
+def test_what_another_command_has_written_meanwhile_is_not_replaced(run, monkeypatch):
+    as_csv("rows.csv"), site("model", X)
+    output, checked = Path("scores.csv"), Rows._checked
+    monkeypatch.setattr(Rows, "_checked", lambda *of: (output.touch(), checked(*of))[1])
+    for command in (["fit"], ["transform", "model.fed"]):
+        code, _, err = run(*command, "rows.csv", "-o", "scores.csv")
+        assert (code, "scores.csv exists" in err, output.read_bytes()) == (1, True, b"")
+        output.unlink()
 
 
 def test_an_output_without_room_letters_or_reader(run, monkeypatch, capsys):
