@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -85,37 +86,49 @@ class SiteApp:
             self._sums = SiteSums(secure, self._tasks)
             self._steps = self._sums.steps
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: kept for name, kept in vars(self).items() if name != "_lock"}
+
     def reply(self, message: Message, context: Context) -> Message:
-        """What the site replies to a question, which is noted, checked, and answered."""
-        kind, sent = message.kind, dict[str, Array]()
-        config: dict[str, Any] = {"site": f"node {context.node_id}"}
-        what = {"run": str(context.run_id), "kind": kind, "estimator": self._stated["estimator"]}
-        who = Site(config["site"], context, self._policy, what)
-        try:
-            nonce = message.config.get("nonce")
-            if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
-                raise RefusedError("a question needs a nonce of 1 to 64 characters")
-            config["nonce"] = nonce  # which its answer has to repeat
-            noted = self._policy.log is not None
-            if noted:
-                who.note("question", message.arrays)
-            who.name = str(self._name_of(context.given))
-            if who.name != self._site:  # the same as before is as good as before
-                check_text("site", who.name)
-            config["site"] = self._site = who.name
-            found, more = self._answer(message, who)
-            if self._mechanism is not None:
-                who.state_spent(self._mechanism)
-            sent = arrays_of(found) if found else {}
-            if noted:
-                who.note("answer", sent, **who.privacy)
-            config |= {**more, **who.privacy}
-        except Exception as error:
-            sent = {}
-            config["error"] = _error_text(error, shown(kind), context.run_id)
-            with suppress(RefusedError, OSError):  # the log may be what is wrong
-                who.note("refusal", why=config["error"])
-        return Message(kind, config, sent)
+        """What the site replies to a question, which is noted, checked, and answered.
+
+        Questions that come at once, on several threads, are answered one after the other: what is
+        answered once is not answered twice.
+        """
+        with vars(self).setdefault("_lock", threading.Lock()):
+            kind, sent = message.kind, dict[str, Array]()
+            config: dict[str, Any] = {"site": f"node {context.node_id}"}
+            what = {
+                "run": str(context.run_id),
+                "kind": kind,
+                "estimator": self._stated["estimator"],
+            }
+            who = Site(config["site"], context, self._policy, what)
+            try:
+                nonce = message.config.get("nonce")
+                if not isinstance(nonce, str) or not 0 < len(nonce) <= 64:
+                    raise RefusedError("a question needs a nonce of 1 to 64 characters")
+                config["nonce"] = nonce  # which its answer has to repeat
+                noted = self._policy.log is not None
+                if noted:
+                    who.note("question", message.arrays)
+                who.name = str(self._name_of(context.given))
+                if who.name != self._site:  # the same as before is as good as before
+                    check_text("site", who.name)
+                config["site"] = self._site = who.name
+                found, more = self._answer(message, who)
+                if self._mechanism is not None:
+                    who.state_spent(self._mechanism)
+                sent = arrays_of(found) if found else {}
+                if noted:
+                    who.note("answer", sent, **who.privacy)
+                config |= {**more, **who.privacy}
+            except Exception as error:
+                sent = {}
+                config["error"] = _error_text(error, shown(kind), context.run_id)
+                with suppress(RefusedError, OSError):  # the log may be what is wrong
+                    who.note("refusal", why=config["error"])
+            return Message(kind, config, sent)
 
     def _answer(self, message: Message, who: Site) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays of an answer, and what else is told."""

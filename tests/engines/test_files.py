@@ -5,8 +5,10 @@ import itertools
 import json
 import os
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +36,7 @@ from fedpca_sklearn.base import ClientsTransformer
 from fedpca_sklearn.engines._messages import Array, Letter, read_letter
 from fedpca_sklearn.engines._parameters import constructed, construction_of
 from fedpca_sklearn.engines.files import SecureAggregation, SitePolicy, Study, answer
-from fedpca_sklearn.engines.protocols import Message, SiteApp, SumsInProcess, Task
+from fedpca_sklearn.engines.protocols import Context, Message, SiteApp, SumsInProcess, Task
 from fedpca_sklearn.privacy import DiscreteGaussian
 
 X = load_digits().data[:300]
@@ -232,6 +234,25 @@ def test_of_two_questions_at_once_a_site_answers_one(begun, tmp_path, monkeypatc
         assert not answered(begun, PARTS["east"])
     with pytest.raises(ValueError, match="does not follow from the answer of this site before it"):
         beside[0].result()
+
+
+def test_questions_on_many_threads_are_counted_one_after_the_other():
+    """A run begins three times; an app that has answered can still be copied, and pickled."""
+
+    class Slow(dict):
+        def get(self, *of):
+            found = super().get(*of)
+            time.sleep(0.02)
+            return found
+
+    power = FederatedPowerPCA(2)
+    app = SiteApp(lambda _: X, power, lambda _: "east", SitePolicy())
+    question, context = Message("moments", {**app._stated, "nonce": "1"}), Context(1, 1)
+    context.state = Slow()
+    with ThreadPoolExecutor(6) as pool:
+        replies = list(pool.map(app.reply, [question] * 6, [context] * 6))
+    assert sum("error" in reply.config for reply in replies) == 3
+    assert "error" not in deepcopy(app).reply(question, Context(1, 2)).config
 
 
 def test_no_question_makes_a_line_that_a_log_cannot_have(begun, tmp_path, caplog):
