@@ -445,8 +445,9 @@ def answer(
     # two questions at once would both be the next one: of a secret, shares of both kinds
     with locked(os.path.join(state, "lock")):
         site = _State(state, about, os.fspath(question))
+        site.check_rows(rows)
         if site.known.get("question") != digest:
-            site.check(about, rows)
+            site.check(about)
             asked = constructed(text := str(about.get("estimator")), known)
             if not hasattr(asked, "fit"):
                 raise ValueError(f"{text[:80]!r} constructs no estimator.")
@@ -519,17 +520,20 @@ class _State:
         self.known, self.sent = letter.about, letter.message.arrays[""].data
         self.records = self.known.pop("records")
 
-    def check(self, about: dict[str, Any], rows: Any) -> None:
-        """Raise unless a question is the next one about the rows and the estimator of the run."""
-        last = self.known
+    def check_rows(self, rows: Any) -> None:
+        """Raise unless the rows are those of the run."""
         self._rows = joblib.hash(rows, hash_name="sha1")
+        if self.known.get("rows", self._rows) != self._rows:
+            raise ValueError("the rows are others than in earlier questions of this study.")
+
+    def check(self, about: dict[str, Any]) -> None:
+        """Raise unless a question is the next one about the estimator of the run."""
+        last = self.known
         if not last:
             return
         number, answered = about["number"], last["number"]
         if number <= answered:
             raise ValueError(f"question {number} is out of turn: {answered} was answered.")
-        if self._rows != last["rows"]:
-            raise ValueError("the rows are others than in earlier questions of this study.")
         for name in ("estimator", "secure"):
             if about.get(name) != last[name]:
                 raise ValueError(f"the {name} is another than in earlier questions of this study.")
