@@ -305,7 +305,8 @@ def go_on(options: Options) -> Report:
     """Go on with a fit, as far as answers go."""
     folder = Path(options.folder)
     output = options.output or str(folder / "model.subspace")
-    check_output(output, options.force, [str(folder / "study.json")])
+    letters = folder.glob("[0-9]*.*.[aqw]*")  # answers, questions, and who is gone on without
+    check_output(output, options.force, [str(folder / "study.json"), *map(str, letters)])
     study = Study(folder)
     fitted = study.next()
     if options.without:
@@ -347,7 +348,8 @@ def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report
 def answer(options: Options) -> Report:
     """Answer a question of a study with the rows of files."""
     log, output = log_of(options), options.output
-    check_output(output, options.force, [options.question, *options.rows, log])
+    read = [options.question, *options.rows, log, f"{log}.head", *filter(None, [options.ledger])]
+    check_output(output, options.force, read)
     site = models.checked_site(options)
     letter, _ = read_letter(options.question)
     named, estimator = str(letter.about.get("site")), str(letter.about.get("estimator"))

@@ -76,7 +76,9 @@ def check_output(output: str, force: bool, files: Sequence[str]) -> None:
         What the command reads.
     """
     for file in files:
-        if os.path.exists(file) and os.path.exists(output) and os.path.samefile(file, output):
+        there = os.path.exists(file) and os.path.exists(output)
+        same = os.path.samefile if there else _of_one_path
+        if same(file, output):
             raise ValueError(f"{output} is one of the files to read.")
     if not os.path.lexists(output):
         folder = os.path.dirname(output)
@@ -87,6 +89,11 @@ def check_output(output: str, force: bool, files: Sequence[str]) -> None:
         raise ValueError(f"{output} is there and no regular file.")
     if not force:
         raise ValueError(f"{output} exists; --force replaces it.")
+
+
+def _of_one_path(file: str, other: str) -> bool:
+    """Whether two files that are not both there would be one."""
+    return os.path.realpath(file) == os.path.realpath(other)
 
 
 def one_line(message: object) -> str:

@@ -136,11 +136,15 @@ def test_a_ledger_at_the_prompt(ask, run):
     command = "answer", "study/0001.a.question", "a.csv", "-o", "out"
     assert "a budget of the coordinator's choice" in refused(run, *command)
     assert "ledger" in refused(run, *command, "--mechanism", owner)
+    for own in ("--ledger", "--log"):  # which would be made, and written over
+        assert "out is one of the files to read" in refused(run, *command, own, "out")
     for name in SITES:
         answer_all(run, 1, "--ledger", f"{name}.ledger", "--mechanism", owner, sites=[name])
         assert Path(f"{name}.ledger").exists()
     assert run("next", "study")[0] == 0
     assert Subspace.load("study/model.subspace").privacy.epsilon == pytest.approx(1.0)
+    letter = "next", "study", "-o", "study/0001.a.answer", "--force"
+    assert "0001.a.answer is one of the files to read" in refused(run, *letter)
     told = "privacy    epsilon 1, delta 0.001, rows up to 300, AnalyzeGauss, trust: client\n"
     assert told in printed(run, "inspect", "study/model.subspace")
 
