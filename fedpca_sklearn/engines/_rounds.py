@@ -159,7 +159,7 @@ class SiteRounds(shared.Rounds):
                 mean = np.divide(numbers, count)
             answer.check_squares(mean, 0.0)
             own = self.means.setdefault(answer.site, mean)  # all rows of a site have one weight
-            if np.abs(mean - own).max() > _ROUNDED * np.abs(own).max():
+            if of is not query and np.abs(mean - own).max() > _ROUNDED * np.abs(own).max():
                 raise answer.refused("weighted rows with another mean than its rows have")
             answer.agree("number of features", len(numbers))
             return

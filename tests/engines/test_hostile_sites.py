@@ -361,13 +361,14 @@ def test_an_array_of_another_shape_is_not_copied():
 # -------------------------------------------------------------------- who it is
 
 
+@pytest.mark.parametrize("estimator", [FACTOR, made(POWER_4)])
 @pytest.mark.parametrize(
     "sites", [["east", "north", "east"], ["Z\u00fcrich", "north", "Zu\u0308rich"]]
 )
-def test_of_two_nodes_of_one_name_the_first_takes_part(sites):
+def test_of_two_nodes_of_one_name_the_first_takes_part(sites, estimator):
     """A name in two spellings of its letters is one name."""
     with pytest.warns(UserWarning, match="site 'node 3' .calls itself .*: node 1 has this name"):
-        found = fit(FACTOR, sites=sites)
+        found = fit(estimator, sites=sites)
     assert sorted(found.clients_) == sorted(sites[:2])
     assert found.n_samples_ == 140
 
