@@ -244,7 +244,7 @@ def _grids_of_filled(bounds: Bounds) -> Grids:
 
 def _entries_of_all(sites: Sites, pairs: bool) -> tuple[np.ndarray, Seen, dict[str, Any]]:
     """Means of the columns of all sites, what is there of their rows, and of each if it is seen."""
-    d, of_sites = sites.n_features, {}
+    d, of_each = sites.n_features, dict[str, list[np.ndarray]]()
 
     def check(answer: Answer, total: np.ndarray, counts: np.ndarray, count: np.ndarray) -> None:
         (n,) = count
@@ -257,12 +257,12 @@ def _entries_of_all(sites: Sites, pairs: bool) -> tuple[np.ndarray, Seen, dict[s
             raise answer.refused("sums of columns without entries")
         with np.errstate(over="ignore"):
             answer.check_squares(total / np.where(counts, counts, 1.0), 0.0)
-        of_sites[answer.site] = counts, float(n)
 
     shapes = {"sum": (d,), "counts": (d,), "count": (1,)}
     if pairs:
         shapes["together"] = (d * (d + 1) // 2,)
-    found = sites.added("entries", shapes, (), check)
+    found = sites.added("entries", shapes, (), check, of_each=of_each)
+    of_sites = {site: (counts, float(n)) for site, (_, counts, (n,)) in of_each.items()}
     counts, d = found["counts"], sites.n_features
     (lost,) = np.nonzero(counts < 0.5 if sites.secure else counts == 0)
     if len(lost):

@@ -211,10 +211,12 @@ class Sites:
         check: Callable[..., None] | None = None,
         log: CommunicationLog | None = None,
         sent: np.ndarray | None = None,
+        of_each: dict[str, list[np.ndarray]] | None = None,
     ) -> dict[str, np.ndarray]:
         """The same, logged if there is a log, of which something has to be ``sent`` anew.
 
-        ``check(answer, *arrays)`` raises for those that no rows have, where answers are seen.
+        ``check(answer, *arrays)`` raises for those that no rows have, where answers are seen;
+        ``of_each`` then takes the arrays of the sites that were not left out.
         """
 
         def read(answer: Answer) -> list[np.ndarray]:
@@ -228,6 +230,8 @@ class Sites:
 
         found = self.ask(kind, read, *arguments, batch=self.batch, there=self.members)
         self.members = set(found)
+        if of_each is not None:
+            of_each |= found
         totals = list(map(np.add.reduce, zip(*found.values(), strict=True)))
         if log is not None:
             size, n = sum(map(np.size, totals)), len(found)

@@ -361,7 +361,9 @@ def test_an_array_of_another_shape_is_not_copied():
 # -------------------------------------------------------------------- who it is
 
 
-@pytest.mark.parametrize("estimator", [FACTOR, made(POWER_4)])
+@pytest.mark.parametrize(
+    "estimator", [FACTOR, *map(made, (POWER_4, "FederatedPCA(3, missing=ConditionalFill())"))]
+)
 @pytest.mark.parametrize(
     "sites", [["east", "north", "east"], ["Z\u00fcrich", "north", "Zu\u0308rich"]]
 )
