@@ -284,16 +284,16 @@ def fit_private_scales(scaler: FederatedScaler, sites: Sites) -> FederatedScaler
     """
     mechanism: Any = scaler.mechanism
     mechanism.validate()
-    sizes: dict[str, float] = {}  # of the sites whose answers are seen
+    of_each: dict[str, Any] = {}
 
     def check_size(answer: Answer, n: np.ndarray) -> None:
         answer.check_count(n[0])
         if (n != np.floor(n[0])).any():
             raise answer.refused("numbers of rows that are not one whole number")
         answer.agree("number of features", len(n))
-        sizes[answer.site] = float(n[0])
 
-    found = sites.added("n_rows", {"n_rows": (None,)}, (), check_size)
+    found = sites.added("n_rows", {"n_rows": (None,)}, (), check_size, of_each=of_each)
+    sizes = {site: float(n[0]) for site, (n,) in of_each.items()}  # where answers are seen
     n_rows, d = found["n_rows"][0], sites.n_features
     if not 1 <= n_rows < 2**53:
         raise RuntimeError(

@@ -21,6 +21,7 @@ from engines.site_helpers import (
     lost,
     made,
     put,
+    sending,
     spoiling,
 )
 from scipy.stats import ks_2samp, levene
@@ -152,6 +153,7 @@ IMPOSSIBLE = [
     ("counts_1", 1e200, "more than its rows and their noise"),
     ("sums_2", -1e17, "more than its rows and their noise"),
     ("counts_3", None, "no answer"),
+    ("n_rows", "east", "calls itself 'east': node 1 has this name"),
 ]
 
 
@@ -162,8 +164,11 @@ def test_a_site_with_impossible_sums_or_none_is_left_out_within_the_budget(
     """The others are not asked anew: with the sums so far their budgets are spent."""
     shape = {"n": (5,), "c": (5, 49), "s": (10,)}[kind[0]]
     name = kind if kind == "n_rows" else kind.split("_")[0]
-    change = lost(kind=kind) if value is None else None
-    if change is None:
+    if value is None:
+        change = lost(kind=kind)
+    elif isinstance(value, str):
+        change = spoiling(sending(site=value), kind=kind)
+    else:
         change = spoiling(arrays(**{name: np.full(shape, value)}), kind=kind)
     with pytest.warns(UserWarning, match="Fitted without"):
         found = private_fit(PLAIN_SCALER, tmp_path, None, spoil=change)
