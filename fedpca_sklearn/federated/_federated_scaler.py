@@ -38,7 +38,7 @@ def fit_with_noise(
     mechanism.validate()
     turns = range(len(ROUNDS))
     mu2 = sum(mechanism._cost_of(kind, turn, d, K) for kind in ("counts", "sums") for turn in turns)
-    accounts, _ = charged(scaler, X, weight, shards, mu2)
+    accounts, _ = charged(scaler, X, weight, shards, mu2, fresh=False)
     seeds = seeds_of(scaler.random_state)
     federation = Federation(scaler.n_jobs, log=scaler.communication_)
     numbers = accounts.numbers([label for label, _ in shards])
@@ -228,6 +228,7 @@ class FederatedScaler(FittedState, StandardScaler):
         """
         with self._unchanged_on_error():
             self._start()
+            self.__dict__.pop("_accounts", None)  # those of a fit that has failed go on
             self._take(X, clients, sample_weight)
         return self
 
@@ -354,7 +355,6 @@ class FederatedScaler(FittedState, StandardScaler):
     def _start(self) -> None:
         self.clients_: list[Any] = []
         self.communication_ = CommunicationLog()
-        self.__dict__.pop("_accounts", None)
 
     def _take(self, X: Any, clients: Any, sample_weight: Any) -> None:
         """Let the clients of a call send their sums, and show those of all rows."""

@@ -219,3 +219,14 @@ def test_noise_in_any_of_many_bins_is_no_entry():
     for seed in range(8):
         scaler = FederatedScaler(mechanism=ScalerNoise(1.0, 1e-6), n_clients=1, random_state=seed)
         assert_allclose(np.log(scaler.fit(X).scale_ / X.std(axis=0)), 0, atol=np.log(1.25))
+
+
+def test_a_call_that_goes_on_after_a_failed_fit_pays_for_both(monkeypatch):
+    scaler = scaler_of(ScalerNoise(4.0, 1e-5))
+    with monkeypatch.context() as fails:
+        fails.setattr(FederatedScaler, "_show", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scaler.fit(rows_of())
+    with pytest.raises(PrivacyBudgetError, match="no budget left for one more release"):
+        scaler.partial_fit(rows_of())
+    assert scaler.fit(rows_of()).privacy_spent_.epsilon == pytest.approx(4.0)  # begins anew
