@@ -348,8 +348,9 @@ def _gone_on(options: Options, study: Study, fitted: Any, output: str) -> Report
 def answer(options: Options) -> Report:
     """Answer a question of a study with the rows of files."""
     log, output = log_of(options), options.output
+    state, secure = options.state or f"{log}.studies", _secure(options)
     read = [options.question, *options.rows, log, f"{log}.head", *filter(None, [options.ledger])]
-    check_output(output, options.force, read)
+    check_output(output, options.force, [*read, *map(str, Path(state).glob("*"))])
     site = models.checked_site(options)
     letter, _ = read_letter(options.question)
     named, estimator = str(letter.about.get("site")), str(letter.about.get("estimator"))
@@ -373,7 +374,6 @@ def answer(options: Options) -> Report:
     owner = None if options.mechanism is None else constructed(options.mechanism)
     rules = {name: getattr(options, name) for name in ("min_rows", "max_rounds", "ledger")}
     policy = SitePolicy(estimators=allowed, mechanism=owner, log=log, **rules)
-    state, secure = options.state or f"{log}.studies", _secure(options)
     refusal = answer_of_site(
         options.question, output, loaded, state=state, estimator=given, policy=policy, secure=secure
     )

@@ -138,6 +138,11 @@ def test_a_ledger_at_the_prompt(ask, run):
     assert "ledger" in refused(run, *command, "--mechanism", owner)
     for own in ("--ledger", "--log"):  # which would be made, and written over
         assert "out is one of the files to read" in refused(run, *command, own, "out")
+    state = Path("own.log.studies/of_study.state")
+    state.parent.mkdir()
+    state.touch()
+    over = refused(run, *command[:-1], str(state), "--force", "--log", "own.log")
+    assert "of_study.state is one of the files to read" in over
     for name in SITES:
         answer_all(run, 1, "--ledger", f"{name}.ledger", "--mechanism", owner, sites=[name])
         assert Path(f"{name}.ledger").exists()
