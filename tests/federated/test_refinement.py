@@ -191,6 +191,16 @@ def test_more_components_than_rows_have_directions_are_refined_without_a_bound(X
     assert_allclose(model.explained_variance_interval_, want, atol=1e-12 * want[0][0])
 
 
+@pytest.mark.parametrize("estimator", [FederatedPCA, StreamingPCA])
+def test_equal_rows_are_refined_to_what_they_are(estimator):
+    for value in (0.0, 3.0, 1e100):
+        model = estimator(RANK).fit(np.full((400, D), value))
+        V = model.refine(np.full((400, D), value), n_rounds=2).components_
+        assert_allclose(V @ V.T, np.eye(RANK), atol=1e-12)
+        assert_array_equal(model.singular_values_, 0.0)
+        assert_allclose(model.mean_, value, rtol=1e-15)
+
+
 # ------------------------------------------------------------------------------ sums of liars
 
 
