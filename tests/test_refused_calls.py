@@ -464,6 +464,7 @@ Subspace | __call__(**FIVE, model=(4, False, (0, 1), 0.0)) | model.n_components 
 Subspace | __call__(**FIVE, model=(3, 2, (), 0.0)) | model.scale must be True or False, got 2
 Subspace | __call__(**FIVE, model=(3, False, (5,), 0.0)) | model.partial_out {FEW} 4, got 5
 Subspace | __call__(**FIVE, model=(3, False, (1, 1), 0.0)) | model.partial_out must hold none of 5 columns twice
+Subspace | __call__(**FIVE, model=(0, False, range(5), 0.0)) | model.partial_out must | leave one, got 5
 Subspace | __call__(**FIVE, model=(3, False, (), nan)) | model.error_bound
 Subspace | __call__(**FIVE, model=(3, False, ())) | model must be
 Subspace | __call__(**ABOUT_ZERO, model=(2, True, (), 0.0)) | centered=True

@@ -178,7 +178,7 @@ FederatedPCA(5, estimator=StreamingPCA(5)) | {{"secure": SECURE}} | estimator mu
 {PRIVATE.replace("1.0, 1e-5, 1.0", "1.0, 1e-3, 'private'")}, noise=DiscreteGaussian())) |\
  {{"secure": ONCE}} | row_norm must be known in advance
 {PRIVATE}, trust='sum', noise=DiscreteGaussian())) |\
- {{"secure": SECURE, "policy": LEDGER}} | needs SecureAggregation.restarts=0
+ {{"secure": replace(SECURE, restarts=1), "policy": LEDGER}} | needs SecureAggregation.restarts=0
 """)
 # The same of the server
 SERVERS = table(f"""

@@ -84,6 +84,8 @@ def test_either_statistic_flags():
     t2 = np.einsum("ij,ij->i", Y @ np.linalg.inv(np.cov(X.T)), Y)
     assert_allclose(whole.statistics(X)[:, 1] * whole.t2_limit_, t2, rtol=1e-8)
     assert_allclose(whole.statistics(X)[:, 0], 0, atol=1e-6)
+    # where nothing is left out nothing is too far from it, however far it is
+    assert_array_equal(whole.statistics([[1e200] * 4]), [[0, np.inf]])
 
 
 def test_the_score_is_the_least_p_value_of_three():

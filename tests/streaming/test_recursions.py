@@ -290,6 +290,9 @@ def test_rounding_drops_no_component_of_spirit_and_makes_none_dependent():
     for seed in range(10):  # components that hold everything may seem to hold more
         X = np.random.default_rng(seed).standard_normal((50, 8))
         assert SPIRIT(8, lower=0.9999, upper=1.0).fit(X).n_components_ == 8
+        # the energy of rows before is still missing when there is no other direction
+        few = SPIRIT(1, lower=0.999, upper=1.0, forgetting_factor=1.0, hold_off=0).fit(X[:, :3])
+        assert few.n_components_ == 3
     # nearly repeated columns drive deflation into the same direction twice
     rng = np.random.default_rng(0)
     X = rng.standard_normal((800, 1)) + 1e-3 * rng.standard_normal((800, 15))

@@ -207,6 +207,9 @@ def test_disagreement_is_of_the_size_of_tol(tol):
     messages = np.outer(np.linspace(1, 2, 6), np.ones(9)) + 0.01 * alike(6, 9)
     peers.sum(lambda label, message: message, list(enumerate(messages)))
     assert 0 < peers.disagreement < 2 * tol
+    values = peers.gossip.average(6 * messages)
+    furthest = np.linalg.norm(values - values[0], axis=1).max()
+    assert peers.disagreement == pytest.approx(furthest / np.linalg.norm(values, axis=1).max())
 
 
 # --------------------------------------------------------------------------------- communication
