@@ -330,6 +330,10 @@ def test_the_log_counts_what_was_sent():
     log = fit(made("DistributedPCA(3)")).communication_
     # three triangles of 8 columns, three means in two floats, three counts
     assert (log.rounds, log.floats_up, log.bytes_up) == (1, 3 * (36 + 9), 3 * 8 * (36 + 17))
+    log = fit(made("DistributedPCA(3)"), secure=SECURE).communication_
+    keys, boxes, shares, bounds = 2 * 49, 2 * 168, 3 * 70, 32  # of each site in each of two sums
+    assert log.bytes_up == 8 * log.floats_up + 2 * 3 * (keys + boxes + shares)
+    assert log.bytes_down == 8 * log.floats_down + 2 * 3 * (3 * keys + boxes + 3 * bounds)
 
 
 # -------------------------------------------------------------------- batch by batch

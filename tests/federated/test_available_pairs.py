@@ -254,12 +254,17 @@ def test_what_the_moments_of_a_site_give_away():
     assert_allclose(m.origin[1] + m.means[1, 0], X[0, 1])
 
 
-def test_pairs_of_less_than_two_rows_are_divided_by_half_of_their_weight():
+@BOTH
+def test_pairs_of_less_than_two_rows_are_divided_by_half_of_their_weight(Estimator):
     """As the variances of a summary of so few rows."""
-    X, w = np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([0.5, 0.75])
-    Z = X - np.average(X, axis=0, weights=w)
-    found = PairMoments.from_rows(X, sample_weight=w).covariance(min_rows=1)
-    assert_allclose(found, (Z.T * w) @ Z / (1.25 / 2))
+    X = np.array([[1.0, 2.0], [3.0, 5.0], [2.0, 0.0]])
+    for w in np.array([[0.5, 0.5, 0.25], [0.2, 0.3, 0.2]]):
+        Z = X - np.average(X, axis=0, weights=w)
+        want = (Z.T * w) @ Z / (w.sum() / 2)
+        found = PairMoments.from_rows(X, sample_weight=w).covariance(min_rows=0.5)
+        assert_allclose(found, want)
+        pca = fit(Estimator, X, 2, clients=[0, 0, 1], weight=w, min_rows=0.5)
+        assert_allclose(pca.explained_variance_, np.linalg.eigvalsh(want)[::-1])
 
 
 # -------------------------------------------------------------------------- filled in over rounds
