@@ -28,7 +28,7 @@ from sklearn.base import clone
 from fedpca_sklearn import FixedPointChannel, Subspace, make_power_law, subspace_distance
 from fedpca_sklearn.engines import _estimators, _secure_sum, _sites
 from fedpca_sklearn.engines._estimators import secure_tasks
-from fedpca_sklearn.engines._secure import Grid
+from fedpca_sklearn.engines._secure import Bounds, Grid
 from fedpca_sklearn.engines._secure_sum import Session
 from fedpca_sklearn.engines.flower import RefusedError, SecureAggregation, fit_sites
 from fedpca_sklearn.summary import PairMoments
@@ -380,6 +380,16 @@ def test_the_ring_has_room_for_a_number_at_the_bound_from_each_site(n, bits):
             words = [grid.encode([number], bits, n, b"%d" % i) for i in range(n)]
             total = grid.decode(np.add.reduce(words), (1,), bits, n)
             assert abs(total - n * number) <= n * grid.step(bits, n), more
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_sums_about_any_mean_that_a_site_accepts_are_within_their_bound(d):
+    own = np.full(d, -4.0)  # the mean of eight rows
+    bounds = Bounds(3, d, np.full(d, 2), np.full(d, 5))
+    with pytest.raises(RefusedError, match="within the bounds"):
+        bounds.check_mean(np.full(d, 8.001))
+    bounds.check_mean(np.full(d, 8.0))
+    assert np.all(8 * (own - 8.0) ** 2 <= 2.0**bounds.about_mean)
 
 
 def test_what_exceeds_the_bound_is_right_in_sums_and_roundings_are_so_on_average():
