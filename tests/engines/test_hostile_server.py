@@ -182,7 +182,7 @@ agreed | NO40[:, :39] | shape (m, 40)
 start | 2 * it | length 1
 vectors | 2 * it; it * 1e200 | length 1
 vectors | np.eye(3, 40); it[:, :39]; it[0] | vectors must have shape (m, 40), m <= 2
-columns | 4.0; 1e300; [5.0] | the number of all columns must be
+columns | 5.0; 1e300; [5.0] | the number of all columns must be
 """)
 # what a run has one of, so that an honest server needs another run then
 PINNED = {"keys", "first_mean", "model", "other", "ridge", "limits", "thresholds"}
@@ -355,11 +355,16 @@ def test_a_site_with_few_rows_answers_nothing(code, kind):
     assert_refused(Site(made(code), min_rows=201), kind, why="fewer than min_rows=201 rows")
 
 
+def test_weights_whose_sum_is_one_are_enough():
+    rows = SiteRows(ROWS[:64], np.full(64, 1 / 64))
+    assert Site(made("DistributedPCA(3)"), rows).answers("factor")
+
+
 def test_an_estimator_inside_that_forgets_counts_enough_rows():
-    for factor, answered in ((0.5, False), (0.99, True)):
+    for factor, rows in ((0.5, None), (0.99, ROWS), (1.0, ROWS[:10])):
         inside = made(f"FederatedPCA(2, estimator=StreamingPCA(2, forgetting_factor={factor}))")
-        if answered:
-            assert Site(inside).answers("summary")
+        if rows is not None:
+            assert Site(inside, rows).answers("summary")
         else:
             why = "the estimator forgets all but fewer than min_rows=10 rows"
             assert_refused(Site(inside), "summary", why=why)
