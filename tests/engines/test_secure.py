@@ -367,6 +367,8 @@ def test_a_site_of_many_features_sends_no_second_moments():
     site = Site(PCA_2, WIDE, secure=SECURE)
     assert site.answers("bounds")
     assert_refused(site, "second_moments", WIDE.mean(axis=0), why=why)
+    most = {name: rows[:, :20] for name, rows in WIDE_PARTS.items()}
+    assert_same(fit(PCA_2, most, secure=SECURE), here(PCA_2, most), 1e-6)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
