@@ -483,6 +483,7 @@ def test_limits_are_raised_and_lowered(run):
         WRITERS[kind](f"few.{kind}")
         message = refused(run, "fit", f"few.{kind}", "-o", "y.fed", "--max-columns", "3")
         assert f"few.{kind}: it announces 4 columns, at most 3 are read; --max-columns" in message
+        assert fitted(run, f"few.{kind}", "--max-columns", "4").n_features == 4
 
 
 # ------------------------------------------------------------------------------ while it works
