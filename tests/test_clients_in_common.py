@@ -169,6 +169,16 @@ def test_rows_without_weight_are_no_start_and_change_nothing(code, sites):
 
 
 @every_model
+def test_pooling_would_send_the_rows_of_all_calls(code, sites):
+    X, clients = sites
+    model = made(code).fit(X, clients=clients)
+    assert model.communication_.floats_pooled == X.size
+    if hasattr(model, "partial_fit"):
+        model.partial_fit(X, clients=clients)
+        assert model.communication_.floats_pooled == 2 * X.size
+
+
+@every_model
 def test_identical_rows_have_no_variance_and_a_mean(code):
     for value in (0.0, 3.0, 1e100):
         model = made(code).fit(np.full((12, 5), value), clients=np.arange(12) % 4)

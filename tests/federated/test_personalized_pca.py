@@ -234,6 +234,7 @@ def test_rounds_lead_from_cut_summaries_to_the_best_components():
     assert pca.communication_.floats_up - floats == 4 * 6 * (2 * WIDE + 16 + 4)
     assert np.all(np.diff(kept) > -1e-12 * kept[-1])
     pca.refine(X, clients=SITES, n_rounds=40)
+    assert pca.communication_.floats_pooled == X.size  # nobody would send them twice
     assert sine(pca.components_, V) < 1e-6
     assert pca.n_refinements_ == 46
     for c, W in local.items():

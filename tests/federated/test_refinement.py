@@ -135,6 +135,7 @@ def test_rows_of_all_calls_are_refined_together(X, sites):
     with pytest.raises(ValueError, match="weight of 1500, got rows of weight 1000"):
         model.refine(X[500:], clients=sites[500:])
     model.refine(X, clients=sites, n_rounds=6)
+    assert model.communication_.floats_pooled == X.size  # nobody would send them twice
     error, bound = distances(model, X)
     assert error <= bound < 1e-4
     model.partial_fit(X[:10], clients=sites[:10])

@@ -135,6 +135,7 @@ def test_exact_methods_are_pca_of_any_rows_groups_and_topology(
     for columns, want in zip(model.feature_groups_, groups, strict=True):
         assert_array_equal(columns, want)
     assert model.disagreement_ <= 1e-8 * (topology is not None)
+    assert model.communication_.floats_pooled == X.size
 
 
 # rows, and how many components are asked for: more than the rank or the rows for some
