@@ -629,6 +629,8 @@ def test_the_dtype_of_rows_in_one_process_is_a_float(given_, found):
     rows = X.astype(given_)
     sites = SumsInProcess({"total": TOTAL}, rows, None, [("east", slice(100))])
     assert sites.dtype == FederatedPCA(2).fit(rows).components_.dtype == np.dtype(found)
+    sites.sum("total", SHAPES)
+    assert sites.log.bytes_up == 8 * sites.log.floats_up == 8 * 65
 
 
 @pytest.mark.parametrize("shapes", [{"sum": (None,), "count": (None,)}, {"sum": (None, 1)}])
