@@ -277,7 +277,6 @@ class PersonalizedPCA(FederatedPCA):
             self._check_sites([label for label, _ in shards])
             self.communication_ = self.communication_.copy()
             federation = Federation(self.n_jobs, log=self.communication_)
-            pooled = self.communication_.floats_pooled
             summaries = {label: self._clients[label].summary for label, _ in shards}
             local = {label: self.local_components_[label] for label, _ in shards}
             parts = rows_of(X, weight, shards)
@@ -286,7 +285,6 @@ class PersonalizedPCA(FederatedPCA):
                 rounds.improve()
             total, corrections = pooled_moments(list(summaries.values()))
             factor = np.concatenate([rounds.finish(), corrections @ rounds.V.T])
-            self.communication_.floats_pooled = pooled  # no rows but those of the fit
             self._set_fitted(
                 rayleigh_ritz(total, rounds.V, factor), self.n_components, self.n_samples_
             )
