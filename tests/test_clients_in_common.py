@@ -179,6 +179,20 @@ def test_pooling_would_send_the_rows_of_all_calls(code, sites):
 
 
 @every_model
+def test_who_writes_into_what_is_shown_changes_no_later_call(code, sites):
+    X, clients = sites
+    model, want = (made(code).fit(X, clients=clients) for _ in range(2))
+    if hasattr(model, "partial_fit"):
+        for name in filter(lambda name: name.endswith("_"), dir(model)):
+            shown = getattr(model, name, None)
+            if isinstance(shown, np.ndarray) and shown.flags.writeable:
+                shown[...] = 0
+        for one in (model, want):
+            one.partial_fit(X + 0.1, clients=clients)
+        assert_same(model, want, 1e-12)
+
+
+@every_model
 def test_identical_rows_have_no_variance_and_a_mean(code):
     for value in (0.0, 3.0, 1e100):
         model = made(code).fit(np.full((12, 5), value), clients=np.arange(12) % 4)
