@@ -62,8 +62,11 @@ def fit_estimator(
     n_rows = count_rows(X, weight)
     if before is None:
         estimator = clone(prototype)
-        if seed is not None and "random_state" in estimator.get_params(deep=False):
+        known = estimator.get_params(deep=False)
+        if seed is not None and "random_state" in known:
             estimator.set_params(random_state=int(seed))
+        if known.get("copy") is False:  # the rows are the caller's
+            estimator.set_params(copy=True)
     else:
         estimator, n_rows = _going_on(before, prototype), n_rows + before.n_rows
         n_samples, scatter = n_samples + before.summary.n_samples, before.summary.scatter
