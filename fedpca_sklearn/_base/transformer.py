@@ -386,7 +386,7 @@ class SubspaceTransformer(
         """The model with variances that can be inverted, found once for a fitted state.
 
         They are kept above eps times the largest, so that data of lower rank than the model has
-        a finite likelihood.
+        a finite likelihood; noise that is not known above that of the rows' dtype.
         """
         learnt = vars(self)[LEARNT]
         if learnt.model is not None:
@@ -395,7 +395,7 @@ class SubspaceTransformer(
         variance, noise = self.explained_variance_.astype(np.float64), float(self.noise_variance_)
         largest = max(float(variance.max(initial=0.0)), noise)
         floor = max(np.finfo(np.float64).eps * largest, np.finfo(np.float64).tiny)
-        noise = max(noise, floor)
+        noise = max(noise or float(np.finfo(V.dtype).eps) * largest, floor)
         if isinstance(rest, float):
             least = noise if V.shape[0] < V.shape[1] else floor
             learnt.model = GaussianModel(V, np.maximum(variance, least), noise)

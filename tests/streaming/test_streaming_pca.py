@@ -521,6 +521,14 @@ def test_the_likelihood_of_large_columns_that_are_explained_is_that_of_float64(s
     assert_allclose(single, double, rtol=1e-6)
 
 
+def test_the_likelihood_of_rows_whose_noise_is_lost_in_float32_is_that_of_eps_of_noise():
+    X, _ = make_spiked(600, 20, spikes=(3e8, 1e8, 1e8), random_state=0)
+    single, double = (StreamingPCA(3).fit(X.astype(d)) for d in ("f4", "f8"))
+    assert single.noise_variance_ == 0
+    eps = np.finfo("f4").eps * single.explained_variance_[0] / double.noise_variance_
+    assert -20 / 2 * np.log(eps) < single.score(X.astype("f4")) - double.score(X) < 0
+
+
 def test_the_likelihood_is_normal_also_where_the_noise_is_above_a_variance():
     pca = StreamingPCA(2).fit(IRIS)
     pca.noise_variance_ = 2 * pca.explained_variance_[1]
