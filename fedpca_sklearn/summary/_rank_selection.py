@@ -53,17 +53,19 @@ def held_out_errors(subspace: Subspace, n_rows: float, most: int) -> np.ndarray:
     errors : ndarray of shape (m,)
         In a unit of the summary.
     """
-    d, columns = subspace.n_features, _scatter_of_columns(subspace)
+    columns = _scatter_of_columns(subspace)
+    used = columns > 0  # a constant column is predicted by its mean
+    columns, d = columns[used], max(1, int(np.count_nonzero(used)))
     unit = float(columns.sum()) / d or 1.0
     columns = columns / unit
     variances = (subspace.singular_values / np.sqrt(unit)) ** 2
     last = min(most, len(variances), d - 1, int(np.ceil(n_rows)) - 2)
     variances = variances[: max(last, 0)]
     variances = variances[variances > _NO_NOISE * d]
-    squares = subspace.components[: len(variances)].astype(np.float64) ** 2
+    squares = subspace.components[: len(variances), used].astype(np.float64) ** 2
 
     def summed(terms: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.zeros((1, d)), np.cumsum(terms, axis=0)])
+        return np.cumsum(np.concatenate([np.zeros((1, len(columns))), terms]), axis=0)
 
     r, values = np.arange(len(variances) + 1), variances[:, None]
     beyond = np.maximum(columns - summed(values * squares), 0.0)
