@@ -202,8 +202,8 @@ def improved(scatter: Scatter, W: np.ndarray, V: np.ndarray | None = None) -> np
     Z, known = scatter.multiply(W), W if V is None else np.concatenate([V, W])
     Z -= (Z @ known.T) @ known
     _, sizes, new = np.linalg.svd(Z, full_matrices=False)
-    new = new[sizes > _NEW * scatter.squares]
-    new -= (new @ W.T) @ W
+    new = new[sizes > _NEW * scatter.squares][: W.shape[1] - len(known)]
+    new -= (new @ known.T) @ known  # what is hardly more than a rounding error has a part in it
     B = np.concatenate([W, linalg.orthonormalised(new)]) if len(new) else W
     return np.linalg.eigh(scatter.gram(B))[1][:, : -len(W) - 1 : -1].T @ B
 

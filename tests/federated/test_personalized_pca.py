@@ -246,6 +246,20 @@ def test_rounds_lead_from_cut_summaries_to_the_best_components():
     assert_allclose(pca.explained_variance_, np.var(Z, axis=0, ddof=1), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("d", "r"), [(6, 3), (7, 5)])
+def test_directions_that_are_rounding_errors_are_in_no_components(d, r):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = 3 * rng.standard_normal((280, 1)) * rng.standard_normal((4, d)).repeat(SIZES, axis=0)
+        X += rng.standard_normal((280, d)) * 0.5 ** np.arange(d)
+        pca, kept = PersonalizedPCA(r, 1).fit(X, clients=SITES), []
+        for _ in range(3):
+            kept.append(objective(X, pca.components_, pca.local_components_))
+            pca.refine(X, clients=SITES)
+        assert_allclose(pca.components_ @ pca.components_.T, np.eye(r), atol=1e-12)
+        assert np.all(np.diff(kept) > -1e-13 * kept[-1])
+
+
 def ritz(S, V, beside):
     """Leading directions of S in the span of V and V S, outside others."""
     out = np.eye(len(S)) - beside.T @ beside
