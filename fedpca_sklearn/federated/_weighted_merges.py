@@ -164,6 +164,10 @@ def _directions(
         weights, cut = _shares(part)
         return cut + (weights - cut) @ (part.components @ U.T) ** 2
 
+    every = np.ones(parts[0].n_features)
+    columns = [every if p.column_scatter is None else p.column_scatter for p in parts]
+    if rank >= np.count_nonzero(np.any(columns, axis=0)):
+        return np.zeros(len(parts))  # a part of fewer directions explains less, and is right
     shares = for_each_pair(explained, parts, [part.components[:rank] for part in parts])
     chance = rank / parts[0].n_features
     typical, core = agreement_with_majority(shares, n_core)

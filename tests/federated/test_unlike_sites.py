@@ -167,6 +167,9 @@ def test_directions_that_summaries_have_cut_and_all_of_them_make_no_honest_site_
     pca = FederatedPCA(5, merge=RobustMerge(), n_clients=10).fit(X)
     assert pca.suspects_ == {}
     assert max(abs(one.directions) for one in pca.evidence_.values()) < 1e-6
+    sites = np.repeat(np.arange(5), [80, 160, 230, 2, 128])  # of which one has one direction
+    for rows in X, np.hstack([X, np.full((600, 1), 3.0)]):
+        assert FederatedPCA(5, merge=RobustMerge()).fit(rows, clients=sites).suspects_ == {}
 
 
 def test_the_estimator_names_clients():
