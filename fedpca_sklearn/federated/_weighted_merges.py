@@ -168,7 +168,12 @@ def _directions(
     columns = [every if p.column_scatter is None else p.column_scatter for p in parts]
     if rank >= np.count_nonzero(np.any(columns, axis=0)):
         return np.zeros(len(parts))  # a part of fewer directions explains less, and is right
-    shares = for_each_pair(explained, parts, [part.components[:rank] for part in parts])
+    bases = [part.components[:rank] for part in parts]
+    shares, sizes = for_each_pair(explained, parts, bases), np.array(list(map(len, bases)))
+    few = sizes < np.sort(sizes)[(len(sizes) - 1) // 2]
+    if few.any():  # they explain less, whoever is right: their say is that of the others
+        np.fill_diagonal(shares, np.nan)
+        shares[:, few] = np.nanmedian(shares[:, ~few], axis=1)[:, None]
     chance = rank / parts[0].n_features
     typical, core = agreement_with_majority(shares, n_core)
     middle = float(np.median(typical[core]))

@@ -172,6 +172,17 @@ def test_directions_that_summaries_have_cut_and_all_of_them_make_no_honest_site_
         assert FederatedPCA(5, merge=RobustMerge()).fit(rows, clients=sites).suspects_ == {}
 
 
+@pytest.mark.parametrize(("d", "k"), [(4, 3), (10, 5), (30, 10)])
+@pytest.mark.parametrize("lie", [False, True])
+def test_a_site_of_fewer_rows_than_components_accuses_nobody(d, k, lie):
+    for seed in range(9):
+        sites = np.repeat(np.arange(5), [40, 120, 60, 2, 80])
+        X = np.random.default_rng(seed).standard_normal((302, d)) * np.geomspace(4, 1, d)
+        X[sites == 1] = X[sites == 1, :: -1 if lie else 1]
+        suspects = FederatedPCA(k, merge=RobustMerge()).fit(X, clients=sites).suspects_
+        assert list(suspects) == [1] * lie
+
+
 def test_the_estimator_names_clients():
     rows = honest(dtype=np.float32)
     rows[4] = 100 * rows[4]
