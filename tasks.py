@@ -83,14 +83,14 @@ def flower():
 
 def test(*arguments):
     """Run tests and doctests, all but the slow ones; further arguments go to pytest."""
-    if not arguments:  # scipy reads this setting once in a process
-        call = ("-m", "pytest", "-q", "-k", "check_array_api", "tests/test_common.py")
-        run(environment(), *call, SCIPY_ARRAY_API="1")
     pytest("-m", "not slow", *arguments, TESTS_NO_SKIPS="1")
 
 
 def slow(*arguments):
     """Run the tests that `test` leaves out: servers, memory of processes, benchmarks."""
+    if not arguments:  # scipy reads this setting once in a process
+        call = ("-m", "pytest", "-q", "-k", "check_array_api", "tests/test_common.py")
+        run(environment(), *call, SCIPY_ARRAY_API="1")
     pytest("-q", "-m", "slow", *arguments, TESTS_NO_SKIPS="1")
 
 

@@ -33,7 +33,7 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 MAY_BE_SKIPPED = {
     "the data set .* is not beside the repository": "measured data that are not in the repository",
     "no BLAS whose threads can be set|a BLAS without threads": "Accelerate of macOS, for one",
-    "SCIPY_ARRAY_API is not set": "tasks.py test makes these checks in a process of their own",
+    "SCIPY_ARRAY_API is not set": "tasks.py slow makes these checks in a process of their own",
 }
 
 
