@@ -151,7 +151,7 @@ def all_directions(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = rows[rows.any(axis=1)]
     if are_equilibrated(rows):
         return leading(rows, None)
-    sizes = np.sqrt(np.einsum("ij,ij->j", rows, rows))
+    sizes = np.abs(rows).max(axis=0)  # whose squares may vanish
     sizes[sizes == 0] = 1.0
     V, s = leading(rows / sizes, None)  # whose rank is not one of rounding errors
     rows = s[:, None] * V * sizes

@@ -22,6 +22,7 @@ from fedpca_sklearn import (
     subspace_distance,
 )
 from fedpca_sklearn.summary import _exact
+from fedpca_sklearn.summary._directions import all_directions
 from fedpca_sklearn.summary._triangle import triangle_of_rows
 from fedpca_sklearn.summary._updating import updated_by_block
 
@@ -250,6 +251,15 @@ def test_what_a_sum_leaves_uncertain_is_found_at_once_by_qr(X, asked):
     steep = X @ np.diag(10.0 ** -np.linspace(0, 12, D))
     assert_allclose(StreamingPCA(60).fit(steep).singular_values_, svd_of(steep)[1][:60], rtol=1e-9)
     assert asked == [60]
+
+
+def test_columns_whose_squares_vanish_bring_no_rounding_error_into_the_others():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        k, units = rng.integers(2, 9), 10.0 ** rng.uniform(-300, -20, rng.integers(9, 30))
+        rows = rng.standard_normal((k, len(units))) * units
+        largest = all_directions(rows)[1][0]
+        assert_allclose(np.linalg.norm(rows / units.max(), 2) * units.max(), largest, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "float32", "unused columns", "large", "tiny"])
